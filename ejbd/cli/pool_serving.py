@@ -1,6 +1,6 @@
 """What runs in the allocation of a pool: a daemon of its user's own, on an embedded cluster of the allocation's nodes.
 
-`python -m ejbd.cli.pool_serving FOLDER`, by the batch script of `ejb pool start`. It ends with its batch job.
+`python -m ejbd.cli.pool_serving NAME`, by the batch script of `ejb pool start`. It ends with its batch job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from ejbd.cli import pool_door
 from ejbd.cli.own_daemon import own_daemon
+from ejbd.client import pools
 from ejbd.client.pools import FILE
 from ejbd.errors import Code, EjbError
 from ejbd.wire.hostlists import unfold
@@ -55,11 +57,14 @@ def serve(folder: Path) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    text, names, processors = settings(os.environ, _address())
-    with own_daemon(folder, text, {}) as daemon:
-        told = {"socket": daemon.place.socket, "nodes": names, "processors_per_node": processors}
+    host, address = socket.gethostname(), _address()
+    text, names, processors = settings(os.environ, address)
+    text += pool_door.settings(folder, address) if pool_door.certificate(folder, host, address) else ""
+    with own_daemon(folder, text, {}, apart=True) as daemon:
+        told = {"socket": daemon.place.socket, "nodes": names, "processors_per_node": processors, "host": host}
         end_s = os.environ.get("SLURM_JOB_END_TIME")
         told |= {"batch_job": os.environ["SLURM_JOB_ID"], "end_s": float(end_s) if end_s else None}
+        told |= {"url": pool_door.open_door(folder, address, daemon)}
         (folder / f"{FILE}.tmp").write_text(json.dumps(told))
         (folder / f"{FILE}.tmp").rename(folder / FILE)
         while not stopped.wait(1.0):
@@ -78,8 +83,10 @@ def _address() -> str:
 
 
 def main() -> int:
-    folder = Path(sys.argv[1])
+    os.umask(0o077)
     try:
+        folder = pools.folder_of(sys.argv[1])
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         serve(folder)
     except EjbError as error:
         print(f"ejb pool: {error.sentence()}", file=sys.stderr)

@@ -22,7 +22,7 @@ def test_two_jobs_share_an_allocation_and_compute_the_same(tmp_path: Path) -> No
     subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True, timeout=120)
     with shared_cluster(8, 4) as cluster:
         settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n'
-        there = {"SLURM_CONF": str(cluster.conf), "XDG_STATE_HOME": str(tmp_path / "xdg")}
+        there = {"SLURM_CONF": str(cluster.conf), "XDG_STATE_HOME": str(tmp_path / "a-state-folder" / ("deep" * 25))}
         daemon = Daemon(tmp_path, settings, there)
         environment = {**daemon.environment, "EJB_SOCKET": str(daemon.state / "ejbd.sock")}
 
@@ -46,7 +46,10 @@ def test_two_jobs_share_an_allocation_and_compute_the_same(tmp_path: Path) -> No
             ejb("pool", "start", "-N", "2", "-t", "10", "play")
             until(lambda: bool(told()["runs"]), "the pool does not run", 180, pool_says)
             assert len(told()["nodes"]) == 2  # type: ignore[arg-type]
-            inside = Client(socket=str(told()["socket"]))
+            sock = Path(str(told()["socket"]))
+            inside = Client(socket=str(sock))
+            (of_rest,) = Client(socket=environment["EJB_SOCKET"]).pools()
+            assert (of_rest["name"], of_rest["state"], len(of_rest["nodes"])) == ("play", "running", 2)
 
             def submit(name: str, ranks: int, steps: int) -> str:
                 work = [str(paced), "--steps", str(steps), "--pace", "100ms", "--result", str(tmp_path / name)]
@@ -57,7 +60,9 @@ def test_two_jobs_share_an_allocation_and_compute_the_same(tmp_path: Path) -> No
 
             one = submit("first", 8, 120)
             until(lambda: "epoch.running" in kinds(one), "the first job does not run", 60)
+            sock.rename(hidden := sock.with_name("hidden"))  # as seen from another host
             two = submit("second", 4, 20)
+            hidden.rename(sock)
             until(lambda: inside.get(f"/v1/jobs/{two}")["state"] == "completed", "the second job does not end", 60)
             until(lambda: kinds(one).count("epoch.resized") == 2, "not folded and unfolded", 30)
             until(lambda: inside.get(f"/v1/jobs/{one}")["state"] == "completed", "the first job does not end", 60)
