@@ -44,6 +44,7 @@ class PoolRequest(Api):
     output: Annotated[str | None, Field(max_length=4096, pattern=NAME, description="what the pool itself prints")] = (
         None
     )
+    after: Annotated[str | None, Field(max_length=64, pattern=NAME, description="the job of one that is ending")] = None
     python: Annotated[str | None, Field(max_length=4096, pattern=NAME, description="that has EJB, on the nodes")] = None
 
 
@@ -77,10 +78,10 @@ async def start(request: Request, manager: Manager, caller: Caller, body: PoolRe
     """Take an allocation for a pool of one's own. It is durable when this answers, and runs when Slurm starts it."""
     if manager.settings.batch != "slurm":
         raise EjbError(Code.UNSUPPORTED, "a pool is an allocation of Slurm, which is not the batch system here")
-    if await _alive(manager, caller.user, body.name):
+    if any(one.job != body.after for one in await _alive(manager, caller.user, body.name)):
         hint = f"ejb pool stop {body.name}, or another name"
         raise EjbError(Code.CONFLICT, f"there is a pool {body.name} already", hint=hint)
-    serving = shlex.join([body.python or sys.executable, "-m", "ejbd.cli.pool_serving", body.name])
+    serving = shlex.join([body.python or sys.executable, "-m", "ejbd.cli.pool_serving", body.name, body.time])
     overrides = OverridesBody(
         name=JOB_NAME + body.name,
         nodes=body.nodes,

@@ -249,8 +249,10 @@ class Client:
         """
         from ejbd.client import pools
 
+        after = pools.job_of(name)
         folder, new = pools.begun(name)
-        body = {"name": name, "nodes": nodes, "time": time, "partition": partition, "python": sys.executable}
+        body = {"name": name, "nodes": nodes, "time": time, "partition": partition, "after": after}
+        body["python"] = sys.executable
         body |= {"cwd": here.directory(), "env": {**here.environment(lambda _: None), **self.place.for_jobs()}}
         body |= {"output": str(folder / "pool.out").replace("%", "%%")}
         try:

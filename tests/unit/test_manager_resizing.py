@@ -97,6 +97,23 @@ async def test_while_a_worker_does_not_answer_nothing_else_is_asked(live: LiveWo
     assert asked(worker) == [[rank // 2 for rank in range(16)]] and live.epochs(job)[0].processors == 8
 
 
+async def test_before_its_pool_ends_its_work_is_saved_and_it_waits_again(live: LiveWorld) -> None:
+    job, _ = await whole(live)
+    seen = live.batch.of(f"ejb-{job}.0")
+    by_s = live.clock.now + 100.0
+    live.batch.jobs[seen.id] = replace(seen, end_s=by_s)  # its walltime ends later
+    await live.poll(1)
+    assert live.job(job).state == "running", "there is time yet"
+    while live.job(job).state == "running" and live.clock.now < by_s:
+        await live.poll(5)
+        await live.work()
+    found = live.job(job)
+    assert live.clock.now < by_s and (found.state, found.setbacks) == ("waiting", 0) and found.work_s > 0
+    live.batch.end(f"ejb-{job}.0")
+    await live.poll(5)
+    assert [one.state for one in live.subjobs(job)][-1] == "pending", "it has a place in the queue again"
+
+
 async def test_a_job_that_starts_folded_is_launched_so(live: LiveWorld) -> None:
     live.batch.free = 0
     job = await live.submit(walltime_s=1000.0)

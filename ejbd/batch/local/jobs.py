@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     state TEXT NOT NULL, submit_s REAL NOT NULL, start_s REAL, end_s REAL, nodes TEXT NOT NULL,
     exit_code INTEGER, reason TEXT NOT NULL, cancelled INTEGER NOT NULL,
     spec TEXT NOT NULL, begin_s REAL NOT NULL DEFAULT 0,
-    folds INTEGER NOT NULL DEFAULT 0, holds TEXT NOT NULL DEFAULT '[]'
+    folds INTEGER NOT NULL DEFAULT 0, holds TEXT NOT NULL DEFAULT '[]', moves INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS jobs_by_name ON jobs (name);
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
@@ -32,10 +32,11 @@ _ADDED = {
     "begin_s": "REAL NOT NULL DEFAULT 0",
     "folds": "INTEGER NOT NULL DEFAULT 0",
     "holds": "TEXT NOT NULL DEFAULT '[]'",
+    "moves": "INTEGER NOT NULL DEFAULT 0",
 }
 _COLUMNS = (
     "id, name, comment, user, processors, walltime_s, state, submit_s, start_s, end_s, nodes, exit_code, reason, "
-    "cancelled, begin_s, folds, holds"
+    "cancelled, begin_s, folds, holds, moves"
 )
 _LIVE = tuple(str(state) for state in BatchState if not state.ended)
 _MOST_VARIABLES = 500  # SQLite's limit on ? in one statement is far higher in every version in use
@@ -61,6 +62,7 @@ class Job:
     cancelled: bool = False
     begin_s: float = 0.0  # it may not begin before
     folds: bool = False  # it may be folded onto half of its processors
+    moves: bool = False  # it saves its work where its end is moved forward
     holds: Shares = ()  # of `nodes`, what it has while it is folded; none: all
 
     def wire(self) -> dict[str, Any]:
@@ -119,7 +121,7 @@ class JobFile:
     def add(self, job: Job, spec: dict[str, Any]) -> int:
         """Store a new job and give it its number, which no other job ever had."""
         cursor = self._db.execute(
-            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 17})", (*_values(job), json.dumps(spec))
+            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 18})", (*_values(job), json.dumps(spec))
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
@@ -196,12 +198,13 @@ def _values(job: Job) -> tuple[Any, ...]:
         job.begin_s,
         int(job.folds),
         json.dumps(job.holds),
+        int(job.moves),
     )
 
 
 def _job(row: tuple[Any, ...]) -> Job:
     id, name, comment, user, processors, walltime, state, submit, start, end, nodes, code, reason = row[:13]
-    cancelled, begin, folds, holds = row[13:]
+    cancelled, begin, folds, holds, moves = row[13:]
     return Job(
         id,
         name,
@@ -219,6 +222,7 @@ def _job(row: tuple[Any, ...]) -> Job:
         bool(cancelled),
         begin,
         bool(folds),
+        bool(moves),
         _shares(holds),
     )
 
