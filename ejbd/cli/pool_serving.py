@@ -1,7 +1,7 @@
 """What runs in the allocation of a pool: a daemon of its user's own, on an embedded cluster of the allocation's nodes.
 
-`python -m ejbd.cli.pool_serving NAME TIME`, by the batch script of `ejb pool start`. It ends with its batch job, in time
-before that one's walltime, so that the work of what runs is saved. Where jobs are left, another allocation is asked
+`python -m ejbd.cli.pool_serving NAME TIME`, by the batch script of `ejb pool start`. It ends with its batch job, in
+time before that one's walltime, so that the work of what runs is saved. Where jobs are left, another allocation is asked
 for, in which they go on.
 """
 
@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.wire.hostlists import unfold
 
 POLL_S = 0.5
+ASK_S = 30.0
 LOOK_S = 5.0  # between two looks at what will not end in time
 # Of an allocation's time: for the end of the pool itself, and before it the time in which only what ends starts.
 CLOSING, MOST_CLOSING_S = 0.1, 60.0
@@ -60,10 +62,11 @@ class Allocation(NamedTuple):
             job = environment["SLURM_JOB_ID"]
         except KeyError as error:
             raise EjbError(Code.INVALID, f"a pool runs in an allocation of Slurm: {error} is not set") from None
-        end_s = environment.get("SLURM_JOB_END_TIME")
-        begin_s = float(environment.get("SLURM_JOB_START_TIME") or time.time())
+        told_s, now = environment.get("SLURM_JOB_END_TIME"), time.time()
+        end_s = float(told_s) if told_s else _asked_end_s(job)
+        begin_s = float(environment.get("SLURM_JOB_START_TIME") or now)
         partition, conf = environment.get("SLURM_JOB_PARTITION"), environment.get("SLURM_CONF")
-        return cls(job, names, min(counts), begin_s, float(end_s) if end_s else None, partition, conf)
+        return cls(job, names, min(counts), begin_s, end_s, partition, conf)
 
     @property
     def until_s(self) -> float:
@@ -82,6 +85,17 @@ class Allocation(NamedTuple):
         words = [shutil.which("srun") or "srun", f"--jobid={self.job}", "--overlap", "-N1", "-n1", "--cpu-bind=none"]
         prefix = ["env", f"SLURM_CONF={self.conf}"] if self.conf else []
         return f'#!/bin/sh\nnode=$1\nshift\nexec {shlex.join([*prefix, *words, "--quiet"])} -w "$node" "$@"\n'
+
+
+def _asked_end_s(job: str) -> float | None:
+    """When Slurm ends a job: older versions do not tell its script."""
+    words = [shutil.which("squeue") or "squeue", "--noheader", "--job", job, "--format", "%e"]
+    environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False, env=environment)
+        return datetime.fromisoformat(done.stdout.strip()).timestamp()
+    except (OSError, subprocess.TimeoutExpired, ValueError):  # ValueError: without an end
+        return None
 
 
 def settings(found: Allocation, listen: str, step: Path) -> str:

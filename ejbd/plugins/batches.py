@@ -132,8 +132,8 @@ class BatchKind:
         return make(configuration, own)
 
 
-def _local(_: LocalSettings) -> BatchTraits:
-    return BatchTraits(one_host=True, command_s=10.0, submit_s=10.0, withholds=True, begins_alone=True)
+def _local(own: LocalSettings) -> BatchTraits:
+    return BatchTraits(one_host=not own.node_names, command_s=10.0, submit_s=10.0, withholds=True, begins_alone=True)
 
 
 def _slurm(own: SlurmSettings) -> BatchTraits:

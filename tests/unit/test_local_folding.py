@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ejbd.batch.local.binding import places
 from ejbd.batch.local.cluster import Cluster
 from ejbd.batch.local.folding import Pool, turn
 from ejbd.batch.local.jobs import Job, JobFile, Shares
@@ -82,6 +83,12 @@ def test_no_processor_is_given_twice() -> None:
             for one in running.values():
                 assert sum(count for _, count in one.nodes) == one.processors
                 assert all(2 * has >= count for (_, count), (_, has) in zip(one.nodes, one.held, strict=True))
+            for id, mine in places(running.values(), nodes.free, 4).items():
+                running[id].places = mine
+            given = [(name, n) for one in running.values() for name, mine in one.places for n in mine]
+            assert len(given) == len(set(given)) and set(given) <= {(f"n{n}", at) for n in (1, 2, 3) for at in range(4)}
+            for one in running.values():
+                assert tuple((name, len(mine)) for name, mine in one.places) == one.held
             had = sum(count for one in running.values() for _, count in one.held)
             assert nodes.all_free == nodes.total - had and min(nodes.free.values()) >= 0
             assert not (waiting and found.shares and not found.starts), "folded in vain"

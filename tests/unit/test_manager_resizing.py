@@ -29,7 +29,8 @@ async def whole(live: LiveWorld) -> tuple[str, Worker]:
 
 def share(live: LiveWorld, job: str, processors: int) -> None:
     seen = live.batch.of(f"ejb-{job}.0")
-    live.batch.jobs[seen.id] = replace(seen, share=(("n1", processors),))
+    numbers = tuple(range(processors))
+    live.batch.jobs[seen.id] = replace(seen, share=(("n1", processors),), places=(("n1", numbers),))
 
 
 def asked(worker: Worker) -> list[list[int]]:
@@ -49,6 +50,8 @@ async def test_it_is_folded_and_unfolded_and_works_at_the_speed_of_each(live: Li
     await live.poll(10)
     await live.work()
     assert asked(worker) == [[rank // 2 for rank in range(16)], list(range(16))]
+    told = [payload["cpus"]["numbers"] for kind, payload in worker.done if kind == "resize"]
+    assert told == [list(range(8)), list(range(16))]
     assert (live.epochs(job)[0].processors, live.job(job).work_rate) == (16, 1.0)
     told = [data for kind, data in live.events(job) if kind == "epoch.resized"]
     assert [(one["was"], one["processors"], one["rate"]) for one in told] == [(16, 8, 0.5), (8, 16, 1.0)]

@@ -310,6 +310,7 @@ def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None, now: 
         end_s=row["end_s"],
         nodes=tuple(row["nodes"]),
         share=tuple((node, count) for node, count in row.get("share", ())),
+        places=tuple((node, tuple(numbers)) for node, numbers in row.get("places", ())),
         # EASY reserves for the head, and what has a begin of its own is kept; the others have no such start.
         planned_start_s=row["begin_s"] if early else planned_s,
         blocked=early,

@@ -6,11 +6,13 @@ import asyncio
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from ejbd.batch.local.binding import places
 from ejbd.batch.local.folding import Pool, Turn, turn
 from ejbd.batch.local.jobs import Job, JobFile
 from ejbd.batch.local.nodes import Nodes
@@ -252,11 +254,19 @@ class Cluster:
             | {"end_s": min(now + s.job.walltime_s, pool.until_s)}
             for s in found.starts
         ]
+        changes: dict[int, tuple[Job, dict[str, Any]]] = {job.id: (job, {"holds": h}) for job, h in found.shares}
+        changes |= {s.job.id: (s.job, dict(change)) for s, change in zip(found.starts, begun, strict=True)}
+        as_changed = [
+            replace(job, **changes[job.id][1]) if job.id in changes else job
+            for job in self._jobs.values()
+            if job.state.holds_processors
+        ]
+        as_changed += [replace(start.job, **changes[start.job.id][1]) for start in found.starts]
+        for id, mine in places(as_changed, self.nodes.free, self.nodes.processors).items():
+            if id in changes:
+                changes[id][1]["places"] = mine
         try:
-            self._change(
-                [(job, {"holds": holds}) for job, holds in found.shares]
-                + [(start.job, change) for start, change in zip(found.starts, begun, strict=True)]
-            )
+            self._change(list(changes.values()))
         except sqlite3.Error as error:
             log.error("what jobs have cannot be stored; trying again", error=str(error))
             self.nodes.free = before
