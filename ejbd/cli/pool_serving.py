@@ -1,8 +1,8 @@
 """What runs in the allocation of a pool: a daemon of its user's own, on an embedded cluster of the allocation's nodes.
 
 `python -m ejbd.cli.pool_serving NAME TIME`, by the batch script of `ejb pool start`. It ends with its batch job, in
-time before that one's walltime, so that the work of what runs is saved. Where jobs are left, another allocation is asked
-for, in which they go on.
+time before that one's walltime, so that the work of what runs is saved. Where jobs are left, another allocation is
+asked for, in which they go on.
 """
 
 from __future__ import annotations

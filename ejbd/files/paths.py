@@ -29,7 +29,7 @@ def default_state_dir() -> Path:
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """A folder of this user alone (0700) on this machine, for a socket whose path has to be short. It is removed.
+    """A folder of this user alone (0700) on this machine, for a socket with a short path. It is removed.
 
     Not in XDG_RUNTIME_DIR: that goes when its user's last session on the machine ends, and a batch job is none.
     """
