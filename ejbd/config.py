@@ -590,7 +590,9 @@ class Settings(BaseSettings):
         default=False, description="wait while another daemon leads on the same PostgreSQL, and lead when it is gone"
     )
     standby_after_s: Annotated[float, Field(ge=2, le=3600, description="without a beat of the one that leads")] = 8.0
-    socket: Path | None = Field(default=None, description="unix socket; default <state_dir>/ejbd.sock")
+    socket: Path | None = Field(
+        default=None, description="unix socket, a path of 103 bytes at most; default <state_dir>/ejbd.sock"
+    )
     listen: str = Field(default="127.0.0.1:0", description="host:port; nothing but loopback unless told to")
     advertise_url: str | None = Field(default=None, description="URL by which workers reach the daemon")
     identity: RunsAs = Field(

@@ -16,6 +16,7 @@ from ejbd.api import (
     jobs,
     logs,
     openapi,
+    pools,
     problems,
     queues,
     savings,
@@ -89,8 +90,8 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
     problems.install(app)
     # In the order in which they are tried: submissions and what workers say come most often.
     for module in (
-        *(jobs, worker, events, logs, timelines, history, queues, cluster, savings, drains, workflows),
-        *(tokens, signin, doctor, audit, system),
+        *(jobs, worker, events, logs, timelines, history, queues, cluster, savings, drains, pools),
+        *(workflows, tokens, signin, doctor, audit, system),
     ):
         app.include_router(module.router)
     app.add_middleware(Head)

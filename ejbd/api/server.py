@@ -26,13 +26,13 @@ from ejbd.api.ports import KeptPorts
 from ejbd.api.shares import ADMINISTRATORS, Shares, Use
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
+from ejbd.files.paths import LONGEST_SOCKET_PATH, PORTS, TLS_PORT
 
 HEADERS_S = 20.0  # for the headers of a request, from when the connection or their first byte is there
 BODY_S = 120.0  # for its body
 MOST_HEAD_BYTES = 64 * 1024  # request line and headers together
 MOST_GATHERED = 16 * 1024  # bytes that are kept until the event loop's next turn
 STOP_S = 3  # for requests that are under way when the daemon ends
-_LONGEST_SOCKET_PATH = 107  # bytes in sockaddr_un
 _CREDENTIALS = struct.Struct("3i")
 
 log = structlog.get_logger(__name__)
@@ -246,12 +246,12 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     try:
         if settings.tls.certificate is not None:
             _with_certificate(settings, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        kept = KeptPorts(settings.state_dir / "ports")
-        for listen in (settings.listen, *filter(None, (settings.tls.listen,))):
-            sock, url = _tcp_socket(listen, kept.of(listen))
+        kept = KeptPorts(settings.state_dir / PORTS)
+        for door, listen in (("", settings.listen), *((TLS_PORT, one) for one in (settings.tls.listen,) if one)):
+            sock, url = _tcp_socket(listen, kept.of(door + listen))
             sockets.append(sock)
             urls.append(url)
-            kept.keep(listen, sock.getsockname()[1])
+            kept.keep(door + listen, sock.getsockname()[1])
     except EjbError:
         for sock in sockets:
             sock.close()
@@ -306,9 +306,9 @@ def _with_certificate(settings: Settings, context: ssl.SSLContext) -> None:
 def _unix_socket(path: Path) -> socket.socket:
     """Bind and listen. Mode 0666: the kernel knows which user connects. The folder, if it is made here, lets others
     through without letting them look around (0711); a folder that is there keeps its mode."""
-    if len(bytes(path)) > _LONGEST_SOCKET_PATH - 4:
-        hint = "set `socket` to a shorter path"
-        raise EjbError(Code.INVALID, "the path of the unix socket is too long", where=str(path), hint=hint)
+    if len(bytes(path)) > LONGEST_SOCKET_PATH:
+        why = f"the path of the unix socket has {len(bytes(path))} bytes; {LONGEST_SOCKET_PATH} is the most"
+        raise EjbError(Code.INVALID, why, where=str(path), hint="set `socket` to a shorter path")
     _clear(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     new = path.with_name(path.name + ".new")

@@ -57,6 +57,8 @@ class SubmitRequest:
     `folds`: while it runs it may be left with half of its processors, and its workers will keep to them. Of a batch
     system that takes no processors of running jobs it means nothing.
 
+    `moves`: it saves its work where its end is moved forward, and goes on elsewhere.
+
     `asked`, of a passed-through job: what its user would have typed. An adapter gives its own submit command just that
     where it can, and leaves the rest of this to it.
     """
@@ -86,6 +88,7 @@ class SubmitRequest:
     native: Sequence[str] = ()
     name: str = ""
     folds: bool = False
+    moves: bool = False
 
     @property
     def processors_per_node(self) -> int | None:

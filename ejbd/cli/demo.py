@@ -45,7 +45,7 @@ class Journey:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.cluster = folder, folder / "state" / "cluster"
-        self.env = {**os.environ, "EJB_SOCKET": str(folder / "state" / "ejbd.sock")}
+        self.env = dict(os.environ)
         self.heat = [sys.executable, str(EXAMPLES / "heat.py"), "--steps", str(STEPS), "--pace", PACE, "--result"]
 
     def call(self, words: Sequence[str], *, quiet: bool = False) -> str:
@@ -72,7 +72,8 @@ class Journey:
         print(f"took {alone_s:.1f} s")
 
         say("2. The daemon, with its embedded cluster of 8 nodes x 4 processors")
-        with own_daemon(self.folder, SETTINGS, {}):
+        with own_daemon(self.folder, SETTINGS, {}) as daemon:
+            self.env["EJB_SOCKET"] = daemon.place.socket
             say("3. Other people's jobs: 27 of 32 processors are busy")
             for processors, asked, name, takes_s in BUSY:
                 options = ["-n", str(processors), "-t", asked, "-J", name, "-o", "/dev/null"]

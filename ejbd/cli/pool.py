@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,53 +25,48 @@ def start(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Take one allocation of Slurm for a pool; it is submitted as a job that is not elastic."""
-    folder = pools.folder_of(name)
-    if folder.exists():
-        raise EjbError(Code.CONFLICT, f"there is a pool {name} already", hint=f"ejb pool stop {name}, or another name")
-    folder.mkdir(parents=True, mode=0o700)
-    lines = [f"-N {nodes} --exclusive -t {time} -J ejb-pool-{name} -o {folder}/pool.out"]
-    lines += [f"-p {partition}"] if partition is not None else []
-    serving = shlex.join([sys.executable, "-m", "ejbd.cli.pool_serving", str(folder)])
-    text = "".join(["#!/bin/sh\n", *(f"#SBATCH {line}\n" for line in lines), f"#EJB elastic=off\nexec {serving}\n"])
-    script = folder / "pool.sbatch"
-    script.write_text(text)
-    try:
-        job = client(context).submit(script=str(script)).id
-    except EjbError:
-        shutil.rmtree(folder)
-        raise
-    (folder / "job").write_text(job)
+    """Take one allocation of Slurm for a pool; one that has ended goes on with the jobs that it has left."""
+    job = client(context).start_pool(name, nodes=nodes, time=time, partition=partition)["job"]
     out = output(as_json, quiet)
     out.result({"pool": name, "job": job}, lambda: out.line(f"Submitted pool {name} as job {job}"), quiet=name)
 
 
 @pool.command("list")
 def listing(as_json: AsJson = False) -> None:
-    """List your pools: whether they run, on which nodes, and until when."""
+    """List your pools: whether they run, on which nodes, until when, and the jobs that will not end by then."""
     out = output(as_json, False)
-    found = [{"pool": name, "runs": (told := pools.read(name)) is not None, **(told or {})} for name in pools.names()]
-    rows = [
-        [one["pool"], ",".join(one["nodes"]), str(one["processors_per_node"]), clock(one["end_s"])]
-        if one["runs"]
-        else [one["pool"], "waits", "", ""]
-        for one in found
-    ]
-    out.result(found, lambda: out.table(["POOL", "NODES", "PROCESSORS OF EACH", "END"], rows, frozenset({2})))
+    found = [_told(name) for name in pools.names()]
+    heads = ["POOL", "NODES", "PROCESSORS OF EACH", "END", "JOBS"]
+    out.result(found, lambda: out.table(heads, [_row(one) for one in found], frozenset({2})))
+
+
+def _told(name: str) -> dict[str, Any]:
+    told = pools.read(name)
+    return {"pool": name, "runs": told is not None, "left": pools.left(name), **(told or {})}
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    if one["runs"]:
+        stay = one.get("stay") or []
+        jobs = f"do not end in time: {', '.join(stay)}" if stay else ""
+        return [one["pool"], ",".join(one["nodes"]), str(one["processors_per_node"]), clock(one["end_s"]), jobs]
+    if one["left"] is not None:
+        return [one["pool"], "ended", "", "", f"wait for `ejb pool start {one['pool']}`: {', '.join(one['left'])}"]
+    return [one["pool"], "waits", "", "", ""]
 
 
 @pool.command()
 def stop(context: typer.Context, name: _Name = "pool") -> None:
     """End a pool with all of its jobs, and forget it."""
-    folder = pools.folder_of(name)
-    if not folder.is_dir():
+    if name not in pools.names():
         raise EjbError(Code.NOT_FOUND, f"there is no pool {name}", hint="ejb pool list")
-    job = (folder / "job").read_text() if (folder / "job").exists() else None
-    if job is not None:
-        handle = client(context).job(job)
-        handle.cancel()
-        handle.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+    daemon = client(context)
+    try:
+        daemon.job(daemon.stop_pool(name)["job"]).wait()
+    except EjbError as error:
+        if error.code is not Code.NOT_FOUND:  # it has ended by itself
+            raise
+    pools.forget(name)
 
 
 def add_to(app: typer.Typer) -> None:

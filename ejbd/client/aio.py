@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 class AsyncClient:
     """One daemon, as :class:`ejbd.client.Client` finds it. Any number of tasks may use it at once."""
 
-    def __init__(self, url: str | None = None, socket: str | None = None, token: str | None = None) -> None:
-        self.place = Place.found(url, socket, token)
+    def __init__(
+        self, url: str | None = None, socket: str | None = None, token: str | None = None, ca: str | None = None
+    ) -> None:
+        self.place = Place.found(url, socket, token, ca)
         self.answer_s = ANSWER_S
         if self.place.url is None:
             self._http = httpx.AsyncClient(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +23,7 @@ from ejbd.client.messages import (
     fresh_key,
     job_path,
     pause_s,
+    pool_path,
     problem,
     request,
     still_away,
@@ -52,20 +54,23 @@ class Transport(Protocol):
 class Client:
     """One daemon: at `url` (with a bearer `token`), or behind the unix socket `socket`.
 
-    Without either: EJB_URL (with EJB_TOKEN), else EJB_SOCKET, else the default socket. `answer_s` bounds every answer.
+    Without either: EJB_URL (with EJB_TOKEN), else EJB_SOCKET, else the default socket. `ca`: a PEM file with the
+    certificates that an https address is held against (EJB_CA). `answer_s` bounds every answer.
 
     Everything raises EjbError: its `code` and `hint` say what is wrong and how to mend it (docs/errors.md). That
     includes what the daemon answers as a problem document. A client is for one thread; `again()` makes one for another.
     """
 
-    def __init__(self, url: str | None = None, socket: str | None = None, token: str | None = None) -> None:
-        self.place = Place.found(url, socket, token)
+    def __init__(
+        self, url: str | None = None, socket: str | None = None, token: str | None = None, ca: str | None = None
+    ) -> None:
+        self.place = Place.found(url, socket, token, ca)
         self.answer_s = ANSWER_S
         self._transport: Transport | None = None
 
     def again(self) -> Client:
         """Another client of the same daemon, with a connection of its own."""
-        return Client(self.place.url, self.place.socket, self.place.token)
+        return Client(*self.place)
 
     def __enter__(self) -> Client:
         return self
@@ -232,6 +237,47 @@ class Client:
         """Try again what did not end well."""
         found: dict[str, Any] = self.request("POST", workflow_path(name, "/retry")).json()
         return found
+
+    # -- pools --------------------------------------------------------------------------------------------------------
+
+    def start_pool(
+        self, name: str = "pool", *, nodes: int = 1, time: str = "1:00:00", partition: str | None = None
+    ) -> dict[str, Any]:
+        """Take one allocation for a pool (docs/malleable.md): its name, and the job that it is for this daemon.
+
+        A pool that has ended and has left jobs goes on with them. Raises EjbError: CONFLICT for one that has not.
+        """
+        from ejbd.client import pools
+
+        after = pools.job_of(name)
+        folder, new = pools.begun(name)
+        body = {"name": name, "nodes": nodes, "time": time, "partition": partition, "after": after}
+        body["python"] = sys.executable
+        body |= {"cwd": here.directory(), "env": {**here.environment(lambda _: None), **self.place.for_jobs()}}
+        body |= {"output": str(folder / "pool.out").replace("%", "%%")}
+        try:
+            found: dict[str, Any] = self.request("POST", "/v1/pools", body=body).json()
+        except EjbError:
+            if new:
+                pools.forget(name)
+            raise
+        pools.note_job(name, found["job"])
+        return found
+
+    def pools(self) -> list[dict[str, Any]]:
+        """Pools that have not ended: one's own, for operators all users'."""
+        return list(self.get("/v1/pools")["pools"])
+
+    def stop_pool(self, name: str) -> dict[str, Any]:
+        """End a pool of one's own, with what runs in it."""
+        found: dict[str, Any] = self.request("DELETE", pool_path(name)).json()
+        return found
+
+    def pool(self, name: str) -> Client:
+        """The daemon of a pool of one's own that runs: jobs are submitted to it as to any. Raises EjbError."""
+        from ejbd.client import pools
+
+        return Client(*pools.place_of(name))
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 

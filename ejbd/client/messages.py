@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import SOCKET_NAME, default_state_dir
-from ejbd.wire.reaching import SOCKET, TOKEN, URL
+from ejbd.wire.reaching import CA, SOCKET, TOKEN, URL
 
 if TYPE_CHECKING:
     from ejbd.wire.payloads import EventView
@@ -30,19 +30,27 @@ class LostConnection(Exception):
 
 
 class Place(NamedTuple):
-    """Where a daemon is: at `url`, with a bearer `token`, or behind the unix socket `socket`."""
+    """Where a daemon is: at `url`, with a bearer `token`, or behind the unix socket `socket`.
+
+    `ca`: a PEM file with the certificates that an https address is held against; None: the system's.
+    """
 
     url: str | None
     socket: str
     token: str | None
+    ca: str | None = None
 
     @classmethod
-    def found(cls, url: str | None, socket: str | None, token: str | None) -> Place:
-        """What is given; else EJB_URL, else EJB_SOCKET, else the default socket. EJB_TOKEN goes with a URL."""
+    def found(cls, url: str | None, socket: str | None, token: str | None, ca: str | None = None) -> Place:
+        """What is given; else EJB_URL, else EJB_SOCKET, else the default socket.
+
+        EJB_TOKEN and EJB_CA go with a URL.
+        """
         if url is None and socket is None:
             url, socket = os.environ.get(URL) or None, os.environ.get(SOCKET) or None
         token = token if token is not None else os.environ.get(TOKEN) or None
-        return cls(url, socket or str(default_state_dir() / SOCKET_NAME), token if url else None)
+        ca = ca if ca is not None else os.environ.get(CA) or None
+        return cls(url, socket or str(default_state_dir() / SOCKET_NAME), token if url else None, ca if url else None)
 
     def for_jobs(self) -> dict[str, str]:
         """The variables by which a job that is submitted here finds this daemon, too.
@@ -52,7 +60,8 @@ class Place(NamedTuple):
         if self.url is None:
             return {SOCKET: os.path.abspath(self.socket)}  # noqa: PTH100  # a link's own name is what outlives a move
         shared = self.token is not None and self.token == os.environ.get(TOKEN)
-        return {URL: self.url, **({TOKEN: self.token} if shared and self.token else {})}
+        found = {URL: self.url, **({TOKEN: self.token} if shared and self.token else {})}
+        return found | ({CA: os.path.abspath(self.ca)} if self.ca else {})  # noqa: PTH100  # as above
 
     def __str__(self) -> str:
         return self.url or self.socket
@@ -125,6 +134,11 @@ def job_path(job: str, rest: str = "") -> str:
 def calendar_path(queue: str) -> str:
     """The address of a queue's windows of the week."""
     return f"/v1/queues/{segment(queue)}/calendar"
+
+
+def pool_path(name: str) -> str:
+    """The address of a pool."""
+    return f"/v1/pools/{segment(name)}"
 
 
 def workflow_path(workflow: str, rest: str = "") -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from ejbd.client.messages import CONNECT_S, LostConnection, Place, Request
+from ejbd.errors import Code, EjbError
 
 
 def settings(place: Place) -> dict[str, Any]:
@@ -23,7 +24,10 @@ def settings(place: Place) -> dict[str, Any]:
         raise place.misspelt() from None
     if url.scheme not in ("http", "https") or not url.host:
         raise place.misspelt()
-    verify: ssl.SSLContext | bool = ssl.create_default_context() if url.scheme == "https" else False
+    try:
+        verify: ssl.SSLContext | bool = url.scheme == "https" and ssl.create_default_context(cafile=place.ca)
+    except (OSError, ssl.SSLError) as error:
+        raise EjbError(Code.INVALID, f"it holds no certificates: {words(error)}", where=f"EJB_CA={place.ca}") from None
     return {"base_url": url, "trust_env": False, "verify": verify}
 
 

@@ -139,6 +139,7 @@ class BatchJobView:
     limited: bool = False  # blocked by a limit, or by licences, that jobs which run are counted against
     priority: int = 0  # of a job that waits (0: not told)
     share: tuple[tuple[str, int], ...] = ()  # of a job that may be folded: the processors that it has now, by node
+    places: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of a pool's job: their numbers, by node
 
     @property
     def mark(self) -> str:

@@ -37,6 +37,10 @@ class LocalSettings(BaseModel):
     pool: Annotated[bool, Field(description="fold running jobs in place for the next one (docs/malleable.md)")] = False
     node_names: Annotated[list[str], Field(description="real nodes, in place of `nodes` that it plays")] = []
     step: Annotated[str, Field(description="starts a worker on `{node}`, e.g. srun -N1 -n1 -w {node}")] = ""
+    until_s: Annotated[float | None, Field(description="epoch seconds at which the pool ends; none: it does not")] = (
+        None
+    )
+    drain_s: Annotated[float, Field(ge=0, description="before it: nothing starts that does not end by then")] = 0.0
 
 
 class SlurmSettings(BaseModel):
@@ -128,8 +132,8 @@ class BatchKind:
         return make(configuration, own)
 
 
-def _local(_: LocalSettings) -> BatchTraits:
-    return BatchTraits(one_host=True, command_s=10.0, submit_s=10.0, withholds=True, begins_alone=True)
+def _local(own: LocalSettings) -> BatchTraits:
+    return BatchTraits(one_host=not own.node_names, command_s=10.0, submit_s=10.0, withholds=True, begins_alone=True)
 
 
 def _slurm(own: SlurmSettings) -> BatchTraits:

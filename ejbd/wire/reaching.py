@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 URL, SOCKET, TOKEN = "EJB_URL", "EJB_SOCKET", "EJB_TOKEN"
-PLACES = (URL, SOCKET)
+CA = "EJB_CA"  # a PEM file: certificates that an https address is held against, in place of the system's
+PLACES = (URL, SOCKET, CA)
 REACHING = (*PLACES, TOKEN)

@@ -5,8 +5,10 @@ No checkpoint is made of either, and both compute what they would have computed 
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,17 @@ import pytest
 from tests.acceptance.sites import LocalSite
 from tests.fakes.daemon import ROOT, Daemon, until
 
+CPUS = len(os.sched_getaffinity(0))
+
 
 @dataclass
 class PoolSite(LocalSite):
+    pool_settings: str = ""
+
     @property
     def toml(self) -> str:
         queues = '[queues.default]\npolicy = "fcfs-malleable"\n'
-        return f"{super().toml}pool = true\n".replace("[queues.default]\n", queues)
+        return f"{super().toml}pool = true\n{self.pool_settings}".replace("[queues.default]\n", queues)
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +38,21 @@ def paced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture
-def pool(tmp_path: Path) -> Iterator[tuple[PoolSite, Daemon]]:
-    site = PoolSite(tmp_path, 2, 4)
-    daemon = Daemon(tmp_path, site.toml, as_program=True)
+@contextmanager
+def running(site: PoolSite) -> Iterator[Daemon]:
+    daemon = Daemon(site.folder, site.toml, as_program=True)
     try:
         daemon.start()
-        yield site, daemon
+        yield daemon
     finally:
         daemon.stop()
         site.close()
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Daemon]:
+    with running(PoolSite(tmp_path, 2, 4)) as daemon:
+        yield daemon
 
 
 def alone(paced: Path, steps: int, ranks: int) -> bytes:
@@ -54,8 +65,8 @@ def resizes(daemon: Daemon, job: str) -> list[tuple[int, int]]:
     return [(e["data"]["was"], e["data"]["processors"]) for e in events if e["kind"] == "epoch.resized"]
 
 
-def test_the_next_job_starts_by_folding_the_first(pool: tuple[PoolSite, Daemon], paced: Path, tmp_path: Path) -> None:
-    _, daemon = pool
+def test_the_next_job_starts_by_folding_the_first(pool: Daemon, paced: Path, tmp_path: Path) -> None:
+    daemon = pool
     first, second = tmp_path / "first", tmp_path / "second"
     words = [str(paced), "--pace", "100ms", "--result"]
     one = daemon.submit(*words, str(first), "--steps", "120", ranks=8)
@@ -71,3 +82,34 @@ def test_the_next_job_starts_by_folding_the_first(pool: tuple[PoolSite, Daemon],
     for job in (one, two):
         assert daemon.kinds(job).count("epoch.launching") == 1, "no checkpoint, and no second placement"
     assert resizes(daemon, two) == [], "it started whole"
+
+
+@pytest.mark.skipif(CPUS < 2, reason="ranks are bound where there are two CPUs")
+def test_two_jobs_on_a_node_keep_to_processors_of_their_own(paced: Path, tmp_path: Path) -> None:
+    """The affinity of every thread of every rank, read back from outside."""
+    with running(PoolSite(tmp_path, 1, CPUS, pool_settings='node_names = ["n1"]\nstep = "env"\n')) as daemon:
+        words = [str(paced), "--pace", "100ms", "--steps", "300", "--result"]
+        one = daemon.submit(*words, "first", ranks=CPUS)
+        daemon.wait_event(one, "epoch.running")
+        until(lambda: cpus_of("first") == sorted(os.sched_getaffinity(0)), "the first job is not on all")
+        two = daemon.submit(*words, "second", ranks=CPUS)
+        daemon.wait_event(two, "epoch.running")
+        until(lambda: resizes(daemon, one) == [(CPUS, (CPUS + 1) // 2)], "the first job was not folded")
+        first, second = cpus_of("first"), cpus_of("second")
+        assert len(first) == (CPUS + 1) // 2 and len(second) == CPUS - len(first) and not set(first) & set(second)
+        daemon.client.post(f"/v1/jobs/{two}/cancel")
+        until(lambda: cpus_of("first") == sorted(os.sched_getaffinity(0)), "the first job is not on all again")
+        daemon.client.post(f"/v1/jobs/{one}/cancel")
+
+
+def cpus_of(result: str) -> list[int]:
+    """Those that any thread of a job's ranks may use, by the last word of their command."""
+    found: set[int] = set()
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        try:
+            words = (task / "cmdline").read_bytes().split(b"\0")
+            if words[-2:-1] == [result.encode()] and words[0].endswith(b"paced"):
+                found |= os.sched_getaffinity(int(task.name))
+        except (OSError, ValueError):
+            continue
+    return sorted(found)

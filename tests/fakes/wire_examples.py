@@ -39,6 +39,7 @@ OPERATIONS: dict[str, Json] = {
         "dmtcp": None,
         "launcher": None,
         "profile": None,
+        "cpus": {"of": 8, "numbers": [4, 5, 6, 7]},
     },
     "checkpoint": {"epoch": 2, "timeout_s": 60.0},
     "stop": {"epoch": 2, "grace_s": 2.0},
@@ -64,7 +65,7 @@ OPERATIONS: dict[str, Json] = {
     "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
     "drain": {"epoch": 2},
     "signal": {"signal": 10, "epoch": 2},
-    "resize": {"epoch": 2, "ranks": [{"rank": 0, "processor": 1, "processors": None}]},
+    "resize": {"epoch": 2, "ranks": [{"rank": 0, "processor": 1, "processors": None}], "cpus": None},
     "exit": {"code": 3},
 }
 """Payloads by kind."""

@@ -211,10 +211,10 @@ async def test_an_asynchronous_client_that_finds_nobody() -> None:
 def test_where_the_daemon_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EJB_SOCKET", "/run/one.sock")
     monkeypatch.setenv("EJB_TOKEN", "secret")
-    assert Place.found(None, None, None) == (None, "/run/one.sock", None)
+    assert Place.found(None, None, None) == Place(None, "/run/one.sock", None)
     monkeypatch.setenv("EJB_URL", "http://there:1")
     assert Place.found(None, None, None)[::2] == ("http://there:1", "secret")
-    assert Place.found(None, "/run/two.sock", None) == (None, "/run/two.sock", None)
+    assert Place.found(None, "/run/two.sock", None) == Place(None, "/run/two.sock", None)
     assert Place.found("http://x", None, "mine")[::2] == ("http://x", "mine")
 
 

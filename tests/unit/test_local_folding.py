@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.batch.local.folding import turn
+from ejbd.batch.local.binding import places
+from ejbd.batch.local.cluster import Cluster
+from ejbd.batch.local.folding import Pool, turn
 from ejbd.batch.local.jobs import Job, JobFile, Shares
 from ejbd.batch.local.nodes import Nodes
 from ejbd.core.view import BatchState
@@ -81,9 +83,39 @@ def test_no_processor_is_given_twice() -> None:
             for one in running.values():
                 assert sum(count for _, count in one.nodes) == one.processors
                 assert all(2 * has >= count for (_, count), (_, has) in zip(one.nodes, one.held, strict=True))
+            for id, mine in places(running.values(), nodes.free, 4).items():
+                running[id].places = mine
+            given = [(name, n) for one in running.values() for name, mine in one.places for n in mine]
+            assert len(given) == len(set(given)) and set(given) <= {(f"n{n}", at) for n in (1, 2, 3) for at in range(4)}
+            for one in running.values():
+                assert tuple((name, len(mine)) for name, mine in one.places) == one.held
             had = sum(count for one in running.values() for _, count in one.held)
             assert nodes.all_free == nodes.total - had and min(nodes.free.values()) >= 0
             assert not (waiting and found.shares and not found.starts), "folded in vain"
+
+
+async def test_before_a_pool_ends_only_what_ends_starts_or_what_saves_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    cluster = Cluster(tmp_path, 2, 4, lambda: now, pool=Pool(1100.0, 20.0))
+    monkeypatch.setattr(cluster._steps, "launch", lambda job: None)
+
+    def asked(walltime_s: float, *, moves: bool) -> int:
+        return cluster.submit(Job(0, "j", "", "me", 1, walltime_s, BatchState.PENDING, now, moves=moves), {})
+
+    try:
+        too_long, moving, short = asked(101.0, moves=False), asked(500.0, moves=True), asked(100.0, moves=False)
+        ends = {int(row["id"]): row["end_s"] for row in cluster.listing()["jobs"]}
+        assert ends == {too_long: None, moving: 1100.0, short: 1100.0}, "one that cannot start is in no other's way"
+        now = 1085.0
+        late, in_time = asked(500.0, moves=True), asked(15.0, moves=False)
+        ends = {int(row["id"]): row["end_s"] for row in cluster.listing()["jobs"]}
+        assert (ends[late], ends[in_time]) == (None, 1100.0)
+    finally:
+        cluster.close()
+    again = Cluster(tmp_path, 1, 4, lambda: now, pool=Pool(9000.0), names=["m7"])  # the next allocation is another one
+    again.close()
 
 
 def test_what_a_job_has_outlives_the_server(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ async def whole(live: LiveWorld) -> tuple[str, Worker]:
 
 def share(live: LiveWorld, job: str, processors: int) -> None:
     seen = live.batch.of(f"ejb-{job}.0")
-    live.batch.jobs[seen.id] = replace(seen, share=(("n1", processors),))
+    numbers = tuple(range(processors))
+    live.batch.jobs[seen.id] = replace(seen, share=(("n1", processors),), places=(("n1", numbers),))
 
 
 def asked(worker: Worker) -> list[list[int]]:
@@ -49,6 +50,8 @@ async def test_it_is_folded_and_unfolded_and_works_at_the_speed_of_each(live: Li
     await live.poll(10)
     await live.work()
     assert asked(worker) == [[rank // 2 for rank in range(16)], list(range(16))]
+    told = [payload["cpus"]["numbers"] for kind, payload in worker.done if kind == "resize"]
+    assert told == [list(range(8)), list(range(16))]
     assert (live.epochs(job)[0].processors, live.job(job).work_rate) == (16, 1.0)
     told = [data for kind, data in live.events(job) if kind == "epoch.resized"]
     assert [(one["was"], one["processors"], one["rate"]) for one in told] == [(16, 8, 0.5), (8, 16, 1.0)]
@@ -95,6 +98,23 @@ async def test_while_a_worker_does_not_answer_nothing_else_is_asked(live: LiveWo
     await live.poll(60)
     await live.work()
     assert asked(worker) == [[rank // 2 for rank in range(16)]] and live.epochs(job)[0].processors == 8
+
+
+async def test_before_its_pool_ends_its_work_is_saved_and_it_waits_again(live: LiveWorld) -> None:
+    job, _ = await whole(live)
+    seen = live.batch.of(f"ejb-{job}.0")
+    by_s = live.clock.now + 100.0
+    live.batch.jobs[seen.id] = replace(seen, end_s=by_s)  # its walltime ends later
+    await live.poll(1)
+    assert live.job(job).state == "running", "there is time yet"
+    while live.job(job).state == "running" and live.clock.now < by_s:
+        await live.poll(5)
+        await live.work()
+    found = live.job(job)
+    assert live.clock.now < by_s and (found.state, found.setbacks) == ("waiting", 0) and found.work_s > 0
+    live.batch.end(f"ejb-{job}.0")
+    await live.poll(5)
+    assert [one.state for one in live.subjobs(job)][-1] == "pending", "it has a place in the queue again"
 
 
 async def test_a_job_that_starts_folded_is_launched_so(live: LiveWorld) -> None:

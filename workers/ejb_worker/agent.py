@@ -84,7 +84,12 @@ class Agent:
         self._folder = NodeFolder(subjob.subjob, node)
         address = address or _address(subjob)
         self._place = Place(
-            node, address, self._folder.processors, cpus_to_bind(processors, subjob.binding), processors
+            node,
+            address,
+            self._folder.processors,
+            cpus_to_bind(processors, subjob.binding),
+            processors,
+            subjob.binding,
         )
         handlers = {
             "launch": self._launch,

@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from . import degrees, leftovers, linux, resizing, stillness
 from .engines import engine as engine_named
@@ -63,13 +63,28 @@ class Place:
     """What is the same for all ranks on this node. `cpus`: the processors' CPU numbers; None where nothing is bound."""
 
     def __init__(
-        self, node: str, address: str, processor_dir: str, cpus: Optional[List[int]], processors: int = 1
+        self,
+        node: str,
+        address: str,
+        processor_dir: str,
+        cpus: Optional[List[int]],
+        processors: int = 1,
+        binding: str = "none",
     ) -> None:
         self.node = node
         self.processors = processors
         self.address = address
         self.processor_dir = processor_dir
         self.cpus = cpus
+        self._binding = binding
+
+    def cpus_of(self, payload: Mapping[str, Any]) -> Optional[List[int]]:
+        """Those of an operation that says which of the node's processors the job has; else all, or None."""
+        told = payload.get("cpus")
+        if not told:
+            return self.cpus
+        usable = cpus_to_bind(int(told["of"]), self._binding)
+        return None if usable is None else [usable[int(one)] for one in told["numbers"]]
 
 
 def cpus_to_bind(processors: int, binding: str) -> Optional[List[int]]:
@@ -170,6 +185,7 @@ class EpochRun:
             )
         # One command that starts all ranks: its end is theirs. All of the epoch's ranks are on this worker.
         self._launcher: Optional[Dict[str, Any]] = payload.get("launcher")
+        self._cpus = place.cpus_of(payload)
         self._codes: Dict[int, int] = {}
         self._bringing_up: Optional[Iterator[None]] = None
         self._launch_done: Optional[Callable[[Optional[LaunchError]], None]] = None
@@ -480,7 +496,7 @@ class EpochRun:
             env = _launchers_environment(env, self._launcher["env"])
         start = self._engine.launch if self._context.restart_dir is None else self._engine.restart
         output = os.path.join(self._folder, "output", str(rank))
-        cpus = self._place.cpus
+        cpus = self._cpus
         resizing.tell(self._processor_file(rank), self._processor(processors[0]))
         try:
             command = start(self._context, rank, argv, env)
@@ -516,8 +532,11 @@ class EpochRun:
         running = {rank: child.pid for rank, child in self._context.ranks.items() if child.code is None}
         began = time.monotonic()
         try:
-            places = resizing.wanted(payload, sorted(running), self._place.processors)
-            told, threads = resizing.move(running, places, self._place.cpus)
+            cpus = self._place.cpus_of(payload)
+            most = self._place.processors if cpus is None else min(len(cpus), self._place.processors)
+            places = resizing.wanted(payload, sorted(running), most)
+            told, threads = resizing.move(running, places, cpus)
+            self._cpus = cpus
             for rank, processors in places.items():
                 resizing.tell(self._processor_file(rank), self._processor(processors[0]))
         except resizing.ResizeError as error:

@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         "submit": "queue a command",
         "queue": "show nodes and jobs",
         "cancel": "cancel jobs",
+        "leave": "end the server; what waits stays in the queue, and what runs goes on",
         "down": "cancel everything and end the server",
     }
     for action, text in words.items():
@@ -108,12 +109,12 @@ def _when(state: BatchState, planned_start_s: float | None, end_s: float | None)
 async def _run(options: argparse.Namespace) -> None:
     directory: Path = options.directory.absolute()
     client = Client(directory, options.nodes, options.cpus, timeout_s=10.0)
-    if options.action == "down":
+    if options.action in ("down", "leave"):
         try:
             await client.call("hello", start=False)
         except EjbError:
             return  # nothing runs
-        await client.call("down", start=False, timeout_s=DOWN_S)
+        await client.call(options.action, start=False, timeout_s=DOWN_S)
         await asyncio.to_thread(client.wait_until_gone)
         return
     there = await client.call("hello")

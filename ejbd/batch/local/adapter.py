@@ -75,7 +75,8 @@ class LocalBatch:
 
     Its server is started by the first call that needs it and outlives this process. Every call has `timeout_s`.
     `folds`: it is a pool, with running jobs folded in place for the next one (docs/malleable.md). `names`: of real
-    nodes, in place of virtual ones; `step` is the command that starts a worker on `{node}`.
+    nodes, in place of virtual ones; `step` is the command that starts a worker on `{node}`. `until_s` (epoch seconds):
+    the pool ends then; within `drain_s` before it nothing starts that does not end by then.
     """
 
     name = "local"
@@ -90,11 +91,14 @@ class LocalBatch:
         folds: bool = False,
         names: Sequence[str] = (),
         step: str = "",
+        until_s: float | None = None,
+        drain_s: float = 0.0,
     ) -> None:
         self._directory = directory.absolute()
         self._nodes = nodes
         self._processors = processors_per_node
         options = [*(["--folds"] if folds else []), *(["--names", " ".join(names)] if names else [])]
+        options += [] if until_s is None else ["--until", repr(until_s), "--drain", repr(drain_s)]
         self._client = Client(self._directory, nodes, processors_per_node, timeout_s, options=options)
         self._step = step
         self._shape_is_known = False
@@ -142,6 +146,7 @@ class LocalBatch:
             umask=_umask() if request.umask is None else request.umask,
             limits=dict(request.limits),
             folds=request.folds,
+            moves=request.moves,
         )
         return str(answer["id"])
 
@@ -305,6 +310,7 @@ def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None, now: 
         end_s=row["end_s"],
         nodes=tuple(row["nodes"]),
         share=tuple((node, count) for node, count in row.get("share", ())),
+        places=tuple((node, tuple(numbers)) for node, numbers in row.get("places", ())),
         # EASY reserves for the head, and what has a begin of its own is kept; the others have no such start.
         planned_start_s=row["begin_s"] if early else planned_s,
         blocked=early,

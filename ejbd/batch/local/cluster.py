@@ -6,12 +6,14 @@ import asyncio
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from ejbd.batch.local.folding import Turn, turn
+from ejbd.batch.local.binding import places
+from ejbd.batch.local.folding import Pool, Turn, turn
 from ejbd.batch.local.jobs import Job, JobFile
 from ejbd.batch.local.nodes import Nodes
 from ejbd.batch.local.steps import End, Steps
@@ -54,8 +56,7 @@ def beside(
 class Cluster:
     """All jobs of one embedded cluster in `directory`. Lives in one event loop; `clock` is seconds since the epoch.
 
-    `folds`: it is a pool, with jobs folded in place so that the next one can start (FCFS-malleable). `names`: of its
-    nodes.
+    `pool`: it is one, with jobs folded in place so that the next one can start (FCFS-malleable). `names`: of its nodes.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class Cluster:
         processors: int,
         clock: Callable[[], float],
         *,
-        folds: bool = False,
+        pool: Pool | None = None,
         names: Sequence[str] = (),
     ) -> None:
-        self._folds = folds
+        self._pool = pool
         self._directory = directory
         self._clock = clock
         self._file = JobFile(directory / "jobs.sqlite")
@@ -85,7 +86,10 @@ class Cluster:
         known = self._file.shape()
         if known == (nodes, processors):
             return
-        if known is not None and any(not job.state.ended for job in self._file.live_or_ended_since(self._clock())):
+        alive = [] if known is None else [j for j in self._file.live_or_ended_since(self._clock()) if not j.state.ended]
+        if self._pool is not None and all(job.processors <= self.nodes.total for job in alive):
+            alive = []  # a pool goes on in another allocation, and what ran in the last one has ended with it
+        if known is not None and alive:
             self._file.close()
             raise Refused(
                 f"the cluster in {self._directory} has {known[0]} nodes of {known[1]} processors and has jobs; "
@@ -129,7 +133,7 @@ class Cluster:
             raise Refused("the embedded cluster is being shut down")
         if job.processors > self.nodes.total:
             raise Refused(f"{job.processors} processors are more than the {self.nodes.total} that the cluster has")
-        job.folds = job.folds and self._folds
+        job.folds = job.folds and self._pool is not None
         job.id = self._file.add(job, spec)
         self._jobs[job.id] = job
         self._wake_at(job.begin_s)
@@ -229,10 +233,14 @@ class Cluster:
             self._pass_is_due = True
             asyncio.get_running_loop().call_soon(self._pass)
 
-    def _fold(self) -> EasyPass:
-        """Start what FCFS-malleable says now, and tell what running jobs have for it."""
+    def _fold(self, pool: Pool) -> EasyPass:
+        """Start what FCFS-malleable says now, and tell what running jobs have for it.
+
+        What does not start before the pool ends waits for no room here, and is in no other job's way.
+        """
         now = self._clock()
         waiting = [job for job in self._in_order() if job.state is BatchState.PENDING and job.begin_s <= now]
+        waiting = [job for job in waiting if pool.may_start(job, now)]
         running = [job for job in self._jobs.values() if job.state is BatchState.RUNNING]
         nothing = EasyPass((), None, None, 0)  # FCFS reserves nothing, and foretells no start
         if self._closing:
@@ -242,15 +250,23 @@ class Cluster:
         if not found.shares and not found.starts:
             return nothing
         begun = [
-            {"state": BatchState.RUNNING, "start_s": now, "end_s": now + s.job.walltime_s, "nodes": s.nodes}
-            | {"holds": s.holds}
+            {"state": BatchState.RUNNING, "start_s": now, "nodes": s.nodes, "holds": s.holds}
+            | {"end_s": min(now + s.job.walltime_s, pool.until_s)}
             for s in found.starts
         ]
+        changes: dict[int, tuple[Job, dict[str, Any]]] = {job.id: (job, {"holds": h}) for job, h in found.shares}
+        changes |= {s.job.id: (s.job, dict(change)) for s, change in zip(found.starts, begun, strict=True)}
+        as_changed = [
+            replace(job, **changes[job.id][1]) if job.id in changes else job
+            for job in self._jobs.values()
+            if job.state.holds_processors
+        ]
+        as_changed += [replace(start.job, **changes[start.job.id][1]) for start in found.starts]
+        for id, mine in places(as_changed, self.nodes.free, self.nodes.processors).items():
+            if id in changes:
+                changes[id][1]["places"] = mine
         try:
-            self._change(
-                [(job, {"holds": holds}) for job, holds in found.shares]
-                + [(start.job, change) for start, change in zip(found.starts, begun, strict=True)]
-            )
+            self._change(list(changes.values()))
         except sqlite3.Error as error:
             log.error("what jobs have cannot be stored; trying again", error=str(error))
             self.nodes.free = before
@@ -263,8 +279,8 @@ class Cluster:
     def _pass(self) -> EasyPass:
         """Start what EASY says now."""
         self._pass_is_due = False
-        if self._folds:
-            return self._fold()
+        if self._pool is not None:
+            return self._fold(self._pool)
         now = self._clock()
         waiting = [job for job in self._in_order() if job.state is BatchState.PENDING]
         pending = [job for job in waiting if job.begin_s <= now]

@@ -6,12 +6,26 @@ that it has, and unfolded there alone, since it is not moved.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ejbd.batch.local.jobs import Job, Shares
 from ejbd.batch.local.nodes import Nodes
 from ejbd.core.malleable.folding import begin, half
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """When a pool ends (epoch seconds): within `drain_s` before it nothing starts that does not end by then."""
+
+    until_s: float = math.inf
+    drain_s: float = 0.0
+
+    def may_start(self, job: Job, now: float) -> bool:
+        """Whether it ends in time, or saves its work where it does not."""
+        return now + job.walltime_s <= self.until_s or (job.moves and now < self.until_s - self.drain_s)
 
 
 class Start(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 
 from ejbd.core.view import BatchState
 
+Places = tuple[tuple[str, tuple[int, ...]], ...]  # node and the numbers of its processors
 Shares = tuple[tuple[str, int], ...]  # virtual node and how many of its processors
 
 _SCHEMA = """
@@ -23,7 +24,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     state TEXT NOT NULL, submit_s REAL NOT NULL, start_s REAL, end_s REAL, nodes TEXT NOT NULL,
     exit_code INTEGER, reason TEXT NOT NULL, cancelled INTEGER NOT NULL,
     spec TEXT NOT NULL, begin_s REAL NOT NULL DEFAULT 0,
-    folds INTEGER NOT NULL DEFAULT 0, holds TEXT NOT NULL DEFAULT '[]'
+    folds INTEGER NOT NULL DEFAULT 0, holds TEXT NOT NULL DEFAULT '[]', moves INTEGER NOT NULL DEFAULT 0,
+    places TEXT NOT NULL DEFAULT '[]'
 );
 CREATE INDEX IF NOT EXISTS jobs_by_name ON jobs (name);
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
@@ -32,10 +34,12 @@ _ADDED = {
     "begin_s": "REAL NOT NULL DEFAULT 0",
     "folds": "INTEGER NOT NULL DEFAULT 0",
     "holds": "TEXT NOT NULL DEFAULT '[]'",
+    "moves": "INTEGER NOT NULL DEFAULT 0",
+    "places": "TEXT NOT NULL DEFAULT '[]'",
 }
 _COLUMNS = (
     "id, name, comment, user, processors, walltime_s, state, submit_s, start_s, end_s, nodes, exit_code, reason, "
-    "cancelled, begin_s, folds, holds"
+    "cancelled, begin_s, folds, holds, moves, places"
 )
 _LIVE = tuple(str(state) for state in BatchState if not state.ended)
 _MOST_VARIABLES = 500  # SQLite's limit on ? in one statement is far higher in every version in use
@@ -61,7 +65,9 @@ class Job:
     cancelled: bool = False
     begin_s: float = 0.0  # it may not begin before
     folds: bool = False  # it may be folded onto half of its processors
+    moves: bool = False  # it saves its work where its end is moved forward
     holds: Shares = ()  # of `nodes`, what it has while it is folded; none: all
+    places: Places = ()  # which of their processors those are, in a pool
 
     def wire(self) -> dict[str, Any]:
         """As the listing shows it."""
@@ -80,6 +86,7 @@ class Job:
             "reason": self.reason,
             "begin_s": self.begin_s,
             "share": [list(share) for share in (self.held if self.folds else ())],
+            "places": self.places,
         }
 
     @property
@@ -119,7 +126,7 @@ class JobFile:
     def add(self, job: Job, spec: dict[str, Any]) -> int:
         """Store a new job and give it its number, which no other job ever had."""
         cursor = self._db.execute(
-            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 17})", (*_values(job), json.dumps(spec))
+            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 19})", (*_values(job), json.dumps(spec))
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
@@ -196,12 +203,14 @@ def _values(job: Job) -> tuple[Any, ...]:
         job.begin_s,
         int(job.folds),
         json.dumps(job.holds),
+        int(job.moves),
+        json.dumps(job.places),
     )
 
 
 def _job(row: tuple[Any, ...]) -> Job:
     id, name, comment, user, processors, walltime, state, submit, start, end, nodes, code, reason = row[:13]
-    cancelled, begin, folds, holds = row[13:]
+    cancelled, begin, folds, holds, moves, places = row[13:]
     return Job(
         id,
         name,
@@ -219,7 +228,9 @@ def _job(row: tuple[Any, ...]) -> Job:
         bool(cancelled),
         begin,
         bool(folds),
+        bool(moves),
         _shares(holds),
+        tuple((node, tuple(numbers)) for node, numbers in json.loads(places)),
     )
 
 

@@ -14,4 +14,6 @@ def make(settings: Settings, own: LocalSettings) -> LocalBatch:
         folds=own.pool,
         names=own.node_names,
         step=own.step,
+        until_s=own.until_s,
+        drain_s=own.drain_s,
     )

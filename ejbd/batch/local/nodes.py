@@ -44,10 +44,12 @@ class Nodes:
         return tuple(shares)
 
     def retake(self, shares: Shares) -> None:
-        """Processors of a job that runs already."""
+        """Processors of a job that runs already; of nodes that a pool had before it has none."""
         for name, taken in shares:
-            self.free[name] -= taken
+            if name in self.free:
+                self.free[name] -= taken
 
     def give_back(self, shares: Shares) -> None:
         for name, taken in shares:
-            self.free[name] += taken
+            if name in self.free:
+                self.free[name] += taken

@@ -22,13 +22,14 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from ejbd.batch.local.cluster import Cluster, Refused
+from ejbd.batch.local.folding import Pool
 from ejbd.batch.local.jobs import Job
 from ejbd.core.view import BatchState
 
@@ -120,6 +121,10 @@ class Server:
     async def _do_outcomes(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"jobs": self._cluster.outcomes(_numbers(request["ids"]))}
 
+    async def _do_leave(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._stop()
+        return {}
+
     async def _do_down(self, request: dict[str, Any]) -> dict[str, Any]:
         await self._cluster.shut_down()
         self._stop()
@@ -156,6 +161,7 @@ def _checked(request: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
         comment=texts["comment"],
         user=pwd.getpwuid(os.getuid()).pw_name,
         folds=bool(request.get("folds")) and processors > 1,
+        moves=bool(request.get("moves")),
         processors=processors,
         walltime_s=_walltime(request["walltime_s"]),
         state=BatchState.HELD if request["hold"] else BatchState.PENDING,
@@ -210,9 +216,11 @@ def _make_launcher(directory: Path) -> None:
     temporary.rename(directory / "bin" / "srun")
 
 
-async def _run(directory: Path, nodes: int, processors: int, folds: bool, names: Sequence[str]) -> None:
+async def _run(directory: Path, options: argparse.Namespace) -> None:
     stopped = asyncio.Event()
-    cluster = Cluster(directory, nodes, processors, time.time, folds=folds, names=names)
+    nodes, processors = options.nodes, options.cpus
+    pool = Pool(options.until, options.drain) if options.folds else None
+    cluster = Cluster(directory, nodes, processors, time.time, pool=pool, names=options.names.split())
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopped.set)
@@ -240,6 +248,8 @@ def main() -> int:
     parser.add_argument("--cpus", type=int, default=4, help="processors of each node")
     parser.add_argument("--folds", action="store_true", help="a pool: FCFS-malleable in place of EASY")
     parser.add_argument("--names", default="", help="of the nodes, in one word")
+    parser.add_argument("--until", type=float, default=math.inf, help="epoch seconds: the pool ends then")
+    parser.add_argument("--drain", type=float, default=0.0, help="seconds before it in which only what ends starts")
     options = parser.parse_args()
     if options.nodes < 1 or options.cpus < 1:
         parser.error("a cluster needs at least one node of one processor")
@@ -256,7 +266,7 @@ def main() -> int:
         except BlockingIOError:
             print(f"a server for {directory} is running already")
             return 0
-        asyncio.run(_run(directory, options.nodes, options.cpus, options.folds, options.names.split()))
+        asyncio.run(_run(directory, options))
     except (Refused, OSError, sqlite3.Error) as error:
         print(f"ejbd.batch.local.server: {directory}: {error}", file=sys.stderr)
         return 2

@@ -46,9 +46,7 @@ def submit(typed: Typed, daemon: Client) -> int:
     """Submit what was typed; the exit code. Raises EjbError."""
     given, words = typed.given, typed.words
     if given.get("pool") is not None:
-        from ejbd.client import pools
-
-        daemon = Client(socket=pools.socket_of(given["pool"]))
+        daemon = daemon.pool(given["pool"])
     out = choose(as_json=bool(given.get("as_json")), quiet=bool(given.get("quiet") or given.get("parsable")))
     overrides = {option.name: given.get(option.name) for option in OVERRIDES}
     overrides["hold"] = overrides["hold"] or None

@@ -248,6 +248,13 @@ def _known_engine(name: str) -> str:
     raise ValueError(f"there is no engine {name[:40]!r}")
 
 
+class OwnCpus(Wire):
+    """Which of a node's `of` processors a job has, in their order: what its processors 0, 1, ... are bound to."""
+
+    of: Positive
+    numbers: Annotated[list[Count], Field(min_length=1)]
+
+
 class LaunchPayload(Wire):
     """Start ranks, anew or from a checkpoint."""
 
@@ -267,6 +274,7 @@ class LaunchPayload(Wire):
     dmtcp: DmtcpLaunch | None = None
     launcher: Launcher | None = None
     profile: dict[str, Any] | None = None
+    cpus: OwnCpus | None = None
 
 
 class CheckpointPayload(Wire):
@@ -349,6 +357,7 @@ class ResizePayload(Wire):
 
     epoch: Count
     ranks: Annotated[list[ResizePlace], Field(min_length=1)]
+    cpus: OwnCpus | None = None
 
 
 class ExitPayload(Wire):

@@ -12,6 +12,7 @@ from ejbd.manager.facts.batchjob.fitting import Asked, request_of
 from ejbd.manager.facts.batchjob.output import literally
 from ejbd.manager.facts.batchjob.passing import TRIAL_TAG
 from ejbd.manager.jobspec import JobSpec
+from ejbd.plugins.engines import moving_engines
 
 
 def request_for(
@@ -35,6 +36,7 @@ def request_for(
         native=spec.qsub,
         exclude=asked.exclude,
         folds=asked.threads == 1 and spec.mpi != "openmpi",  # one command starts those, and they stay where they are
+        moves=spec.engine in moving_engines(),
         umask=spec.umask,
         limits=spec.limits,
     )

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ejbd.core.placing import Host, Seat, place
+from ejbd.core.view import BatchJobView
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.store.models import Epoch, Worker
 
 
 def share_of(world: JobWorld, worker: Worker) -> int | None:
     """What its pool has left the job of a worker's processors, by the last look; None: it is in no pool."""
+    seen = _seen(world, worker)
+    share = dict(seen.share).get(worker.node) if seen is not None else None
+    return None if share is None else min(worker.processors, share)
+
+
+def cpus_now(world: JobWorld, worker: Worker) -> dict[str, Any] | None:
+    """Which of its node's processors a worker's job has, for the worker to bind its ranks to; None: it is not told."""
+    view, seen = world.ctx.view, _seen(world, worker)
+    mine = dict(seen.places).get(worker.node) if seen is not None else None
+    of = next((node.processors for node in view.nodes if node.name == worker.node), None) if view is not None else None
+    return {"of": of, "numbers": list(mine)} if mine and of is not None else None
+
+
+def told_cpus(found: dict[str, Any] | None) -> dict[str, Any]:
+    """As an operation has it."""
+    return {} if found is None else {"cpus": found}
+
+
+def _seen(world: JobWorld, worker: Worker) -> BatchJobView | None:
     view = world.ctx.view
     subjob = next((one for one in world.open_subjobs if one.id == worker.subjob_id), None)
     if view is None or subjob is None or subjob.batch_id is None:
         return None
-    seen = next((job for job in view.jobs if job.id == subjob.batch_id and job.share), None)
-    share = dict(seen.share).get(worker.node) if seen is not None else None
-    return None if share is None else min(worker.processors, share)
+    return next((job for job in view.jobs if job.id == subjob.batch_id), None)
 
 
 def processors_now(world: JobWorld, worker: Worker) -> int:

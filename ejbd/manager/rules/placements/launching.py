@@ -30,6 +30,7 @@ from ejbd.manager.facts.operations import finished, succeeded
 from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.checkpointing import launch_settings
+from ejbd.manager.facts.placing.folded import cpus_now, told_cpus
 from ejbd.manager.facts.placing.launchtime import WORKERS_PART, launch_timeout_s, told_timeout_s
 from ejbd.manager.facts.placing.seating import seated
 from ejbd.manager.facts.queues import Failing
@@ -141,6 +142,7 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
             "restart_dir": str(world.spool.checkpoint_dir(job.id, restart_from)) if restart_from else None,
             "home": worker is workers[0],  # of the subjob that lasts longest
             "timeout_s": timeout_s * WORKERS_PART,
+            **told_cpus(cpus_now(world, worker)),
             **common,
         }
         yield Order(worker, OperationKind.LAUNCH, payload, epoch=number)

@@ -12,7 +12,7 @@ from ejbd.core.placing import Seat
 from ejbd.manager.effects import Effects, Order, Rate, Stalled, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import finished, succeeded
-from ejbd.manager.facts.placing.folded import seats_now
+from ejbd.manager.facts.placing.folded import cpus_now, seats_now, told_cpus
 from ejbd.manager.rules.placements.pace import speed_of
 from ejbd.store.models import Epoch, Operation
 from ejbd.wire.kinds import EventKind, OperationKind
@@ -41,7 +41,8 @@ def follow_share(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         worker = world.worker(id)
         if worker is not None:
             ranks = [{"rank": seat.rank, "processor": seat.processor} for seat in wanted if seat.worker == id]
-            yield Order(worker, OperationKind.RESIZE, {"epoch": epoch.number, "ranks": ranks}, epoch=epoch.number)
+            payload = {"epoch": epoch.number, "ranks": ranks, **told_cpus(cpus_now(world, worker))}
+            yield Order(worker, OperationKind.RESIZE, payload, epoch=epoch.number)
     return False
 
 
