@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
 from ejbd.batch.exits import exit_files, read_own
+from ejbd.batch.helped import Helped, entry_of
 from ejbd.batch.process import (
     Commands,
     CommandTimedOut,
@@ -244,7 +245,7 @@ class SlurmBatch:
             refuse_others(identity)
             own = pwd.getpwuid(os.geteuid())
             return OwnActs(self.commands, own, self._environment_of(own))
-        return HelpedActs(self._helper, _entry_of(identity), self.commands.counts)
+        return HelpedActs(Helped(self._helper, entry_of(identity), self.commands.counts, "Slurm"))
 
     async def _users_environment(self, acts: Acts, request: SubmitRequest) -> dict[str, str] | None:
         """What sbatch is to take for the environment that it was started in; None: none at all, or what it has.
@@ -471,13 +472,6 @@ async def _change(acts: Acts, argv: Sequence[str], timeout_s: float, doing: str)
     result = await acts.run(argv, timeout_s)
     if result.code != 0:
         raise refusals.refusal(result, doing)
-
-
-def _entry_of(identity: Identity) -> pwd.struct_passwd:
-    try:
-        return pwd.getpwnam(identity.user)
-    except (KeyError, ValueError):
-        raise BatchError(f"there is no user {identity.user!r} here", transient=False) from None
 
 
 def _living_and_late_last(row: JobRow) -> tuple[bool, int]:
