@@ -86,7 +86,19 @@ def processes_at(folder: Path) -> list[psutil.Process]:
 def test_the_jobs_of_two_users_at_once_are_each_their_own(site: PbsUsers) -> None:
     """They start on what is free, grow when more is, and end, each as its user; and neither sees into the other's."""
     alice, bob, mallory = site.users.alice, site.users.bob, site.users.mallory
-    block = site.pbs.run("qsub", "-l", "nodes=4:ppn=1", "-l", "walltime=600", stdin="sleep 600", user="somebody")
+    block = site.pbs.run(
+        "qsub",
+        "-l",
+        "nodes=2:ppn=2",
+        "-l",
+        "walltime=600",
+        "-o",
+        "/dev/null",
+        "-j",
+        "oe",
+        stdin="sleep 600",
+        user="somebody",
+    )
     number = int(block.stdout.partition(".")[0])
     until(lambda: site.jobs()[0]["state"] == "R", "the background did not start", 60)
     jobs = {user: site.heat(user, 400) for user in (alice, bob)}
