@@ -83,6 +83,7 @@ class PbsBatch:
         self._clock = clock
         self._helper = helper
         self._read = read_own if helper is None else helper.read
+        self._user_at = (lambda _: None) if helper is None else helper.spools.user_at
         self._own = pwd.getpwuid(os.geteuid())
         self._user = self._own.pw_name if helper is None else None
         self._site: Site | None = None
@@ -519,7 +520,7 @@ class PbsBatch:
         except BatchError as error:
             problem = error
         if unknown := {id: path for id, path in ids.items() if id not in found}:
-            found |= await exit_files(unknown, self._read)
+            found |= await exit_files(unknown, self._read, self._user_at)
         if problem is not None and not found:
             raise problem
         return found

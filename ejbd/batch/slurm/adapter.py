@@ -69,6 +69,7 @@ class SlurmBatch:
         self.command_counts = self.commands.counts
         self._helper = helper
         self._read = read_own if helper is None else helper.read
+        self._user_at = (lambda _: None) if helper is None else helper.spools.user_at
         self._whole_nodes = whole_nodes
         self._charges = charges
         self._timeout_s = timeout_s
@@ -369,7 +370,7 @@ class SlurmBatch:
         except BatchError as error:
             problem = error
         if unknown := {id: path for id, path in ids.items() if id not in found}:
-            found |= await exit_files(unknown, self._read)
+            found |= await exit_files(unknown, self._read, self._user_at)
         if problem is not None and not found:
             raise problem
         return found
