@@ -652,8 +652,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _helped(self) -> Self:
-        if self.identity is RunsAs.HELPER and self.batch != "slurm":
-            why = f'identity = "helper" needs batch = "slurm": nothing acts for other users on {self.batch} yet'
+        helped = " or ".join(f'"{kind.name}"' for kind in OWN.values() if kind.helped)
+        if self.identity is RunsAs.HELPER and f'"{self.batch}"' not in helped:
+            why = f'identity = "helper" needs batch = {helped}: nothing acts for other users on {self.batch}'
+            if self.batch == "local":
+                why += ", since the embedded cluster is one user's own, and runs every job as that user"
             raise PydanticCustomError("identity", "{why}", {"why": why})
         return self
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from ejbd.batch.base import BatchEnd
 from ejbd.core.view import BatchState
-from ejbd.files.userfiles import apart, read_plain
+from ejbd.files.userfiles import each_apart, read_plain
 
 _LONGEST = 64  # bytes
 
@@ -23,12 +24,22 @@ def read_own(path: Path, most: int) -> tuple[bytes, float]:
     return data, found.st_mtime
 
 
-async def exit_files(paths: Mapping[str, Path], read: Read = read_own) -> dict[str, BatchEnd]:
-    """What the exit files of these batch jobs say; nothing where the file system does not answer."""
-    try:
-        found = await apart(lambda: {id: exit_file_outcome(path, read) for id, path in paths.items()})
-    except TimeoutError:
-        return {}
+async def exit_files(
+    paths: Mapping[str, Path], read: Read = read_own, user_at: Callable[[Path], str | None] = lambda _: None
+) -> dict[str, BatchEnd]:
+    """What the exit files of these batch jobs say; nothing where the file system does not answer.
+
+    Those of one user after the other, those of different users (`user_at`) side by side.
+    """
+    of_users: dict[str | None, dict[str, Path]] = {}
+    for id, path in paths.items():
+        of_users.setdefault(user_at(path), {})[id] = path
+    found = await each_apart(partial(_outcomes, of_one, read) for of_one in of_users.values())
+    return {id: outcome for some in found for id, outcome in (some or {}).items()}
+
+
+def _outcomes(paths: Mapping[str, Path], read: Read) -> dict[str, BatchEnd]:
+    found = {id: exit_file_outcome(path, read) for id, path in paths.items()}
     return {id: outcome for id, outcome in found.items() if outcome is not None}
 
 

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
@@ -21,6 +21,8 @@ from typing import TypeVar
 
 PATIENCE_S = 10.0
 MOST_STUCK = 32  # threads that wait for file systems which do not answer
+
+AT_ONCE = 8  # users for which files are read side by side
 
 T = TypeVar("T")
 _stuck = threading.BoundedSemaphore(MOST_STUCK)
@@ -79,6 +81,20 @@ def within(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
 async def apart(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
     """:func:`within` for the event loop, which goes on meanwhile."""
     return await asyncio.wait_for(asyncio.wrap_future(_begin(work)), patience_s)
+
+
+async def each_apart(works: Iterable[Callable[[], T]]) -> list[T | None]:
+    """What each returns, side by side, some at a time; None of what does not come back in time."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(work: Callable[[], T]) -> T | None:
+        async with turns:
+            try:
+                return await apart(work)
+            except TimeoutError:
+                return None
+
+    return list(await asyncio.gather(*map(one, works)))
 
 
 def _begin(work: Callable[[], T]) -> Future[T]:

@@ -28,30 +28,33 @@ from typing import Any
 
 MOST_LINE, MOST_READ, MOST_SAID, MOST_REQUESTS = 32 << 20, 8 << 20, 64 << 20, 10000
 IDLE_S, MOST_COMMAND_S = 60, 120
-USER = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}"
+USER, PART = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", r"(?!\.\.?$)[^/\0]{1,255}"
 TAG = r"ejb-[0-9a-f]{1,32}(_[0-9]{1,7})?\.[0-9]{1,9}"
-ID = r"[0-9]{1,12}(_[0-9]{1,9})?"
-PART = r"(?!\.\.?$)[^/\0]{1,255}"
 TEXT, ABSOLUTE, VARIABLE = r"[^\0]*", r"/[^\0]{0,4096}", r"[^=\0]{1,4096}"
 PLACE = r"LC_[A-Z]{1,32}|LANG|LANGUAGE|TZ"  # may be said for a command: how it reads times
 LOGGED = ("tag", "ids", "id", "change", "set", "path")
 LIMITS = "cpu|fsize|data|stack|core|rss|nproc|nofile|memlock|as"
-SETTINGS = {  # of a job, with what they may be set to
-    **{"TimeLimit": "[0-9:-]{1,20}", "StartTime": r"now(\+1000days)?", "MinMemoryNode": "[0-9]{1,6}"},
-    **{"NumNodes": "1-1", "NumTasks": "1", "NumCPUs": "1", "MinCPUsNode": "1", "Requeue": "[01]"},
-}
 # sbatch's options, each one word. Not among them: another user or group, a login's environment, files that sbatch reads
 # on its own, other clusters, and what makes no job of the script.
-OPTIONS = """account acctg-freq array batch bb begin chdir comment constraint container container-id contiguous
-core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution error exclude
-exclusive export extra-node-info gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint
-hold ignore-pbs input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu
-mem-per-gpu mincpus network nice no-kill no-requeue nodelist nodes ntasks ntasks-per-board ntasks-per-core
-ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode output overcommit oversubscribe parsable
-partition power prefer priority profile propagate qos quiet reboot requeue reservation share signal sockets-per-node
-spread-job switches thread-spec threads-per-core time time-min tmp tres-bind tres-per-task use-min-nodes verbose
-wait-all-nodes wckey"""
-OPTION = "--(%s)(=%s)?" % ("|".join(OPTIONS.split()), TEXT)
+OPTIONS = """account acctg-freq array batch bb begin chdir comment constraint container(-id)? contiguous core-spec
+cores-per-socket cpu-freq cpus-per-(gpu|task) deadline delay-boot dependency distribution error exclude exclusive export
+extra-node-info gpu-(bind|freq) gpus(-per-(node|socket|task))? gres(-flags)? hint hold ignore-pbs input job-name
+kill-on-invalid-dep licenses mail-(type|user) mcs-label mem(-bind|-per-cpu|-per-gpu)? mincpus network nice no-kill
+no-requeue nodelist nodes ntasks(-per-(board|core|gpu|node|socket|tres))? open-mode output overcommit oversubscribe
+parsable partition power prefer priority profile propagate qos quiet reboot requeue reservation share signal
+sockets-per-node spread-job switches thread-spec threads-per-core time(-min)? tmp tres-(bind|per-task) use-min-nodes
+verbose wait-all-nodes wckey"""
+SBATCH, ONE = "--(%s)(=%s)?" % ("|".join(OPTIONS.split()), TEXT), "NumNodes=1-1|(NumTasks|NumCPUs|MinCPUsNode)=1"
+SETTING = r"TimeLimit=[0-9:-]{1,20}|StartTime=now(\+1000days)?|MinMemoryNode=[0-9]{1,6}|Requeue=[01]|" + ONE
+# qsub's, each a letter with its value behind it: neither -u, -W group_list and Torque's -P, nor -C, -I, -v, -V, -X.
+QSUB = r"-(h|Wdepend=[a-z0-9:,.\[\]-]+|[%s][^\0]+)"
+PBS = r"[0-9]{1,12}(\[[0-9]{0,9}\])?(\.[A-Za-z0-9.-]{1,255})?", "qhold|qrls"
+PBS_SETTING = "walltime=[0-9:]{1,20}|select=1:ncpus=1:mpiprocs=1|place=free|nodes=1:ppn=1"
+BATCH = {  # options of a submission, what deletes jobs, those, changes of a job, and what is set of it to what
+    "slurm": (SBATCH, "scancel", r"[0-9]{1,12}(_[0-9]{1,9})?", "uhold|release|requeuehold", SETTING),
+    "openpbs": (QSUB % "aAJlmMNpPqrS", "qdel", *PBS, PBS_SETTING),
+    "torque": (QSUB % "aAlmMNpqrSt", "qdel", *PBS, PBS_SETTING),
+}
 Request = dict[str, Any]
 
 
@@ -72,8 +75,6 @@ def words(pattern: str, value: Any, what: str) -> list[str]:
 
 
 def table(names: str, value: Any, what: str) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise Refused("%s is no object" % what)
     return {need(names, name, what): need(TEXT, text, what) for name, text in value.items()}
 
 
@@ -154,6 +155,8 @@ class Session:
 
     def __init__(self, user: pwd.struct_passwd, config: dict[str, Any]) -> None:
         self.user, self.config, self.root = user, config, config["spool"].replace("%u", user.pw_name)
+        self.batch = need("|".join(BATCH), config.get("batch", "slurm"), "the batch system")
+        self.option, self.delete, self.job, self.change, self.setting = BATCH[self.batch]
 
     def answer(self, line: bytes) -> tuple[Request, str]:
         """Do what a line asks for; the answer, and words about it for the log."""
@@ -265,38 +268,38 @@ class Session:
     # batch commands: made here of what was checked, and run without a shell
 
     def submit(self, request: Request, *test: str) -> Request:
-        argv, keep = ["sbatch", *words(OPTION, request["options"], "the option"), *test], []
+        options = words(self.option, request["options"], "the option")
+        if self.batch != "slurm":  # of a job in PBS the tag is where its errors would go
+            tag = need(TAG, request["tag"], "the tag")
+            return self.run(["qsub", "-joe", "-o/dev/null", "-e/dev/null/" + tag, *options], request)
+        argv = ["sbatch", *options, *test]
         if not test:
             comment = need(r"([^\0]* )?", request["comment"], "the comment") + need(TAG, request["tag"], "the tag")
             argv.append("--comment=" + comment)
-        if "environment" in request:
-            variables = table(VARIABLE, request["environment"], "a variable")
-            keep.append(os.memfd_create("environment"))
-            text = "".join("%s=%s\0" % pair for pair in variables.items())
-            os.pwrite(keep[0], text.encode(errors="surrogateescape"), 0)
-            argv.append("--export-file=/proc/self/fd/%d" % keep[0])
-        if "file" in request:
-            argv += [need(ABSOLUTE, request["file"], "the file"), *words(TEXT, request["args"], "an argument")]
-        try:
-            return self.run(argv, request, keep)
-        finally:
-            for descriptor in keep:
-                os.close(descriptor)
+        with open(os.memfd_create("environment"), "wb", 0) as file:
+            if "environment" in request:
+                variables = table(VARIABLE, request["environment"], "a variable")
+                file.write("".join("%s=%s\0" % one for one in variables.items()).encode(errors="surrogateescape"))
+                argv.append("--export-file=/proc/self/fd/%d" % file.fileno())
+            if "file" in request:
+                argv += [need(ABSOLUTE, request["file"], "the file"), *words(TEXT, request["args"], "an argument")]
+            return self.run(argv, request, [file.fileno()])
 
     def test_only(self, request: Request) -> Request:
+        need("slurm", self.batch, "a test at the batch system")
         return self.submit(request, "--test-only")
 
     def cancel(self, request: Request) -> Request:
-        return self.run(["scancel", *words(ID, request["ids"], "a job")], request)
+        return self.run([self.delete, *words(self.job, request["ids"], "a job")], request)
 
     def update(self, request: Request) -> Request:
-        id = need(ID, request["id"], "the job")
+        id = need(self.job, request["id"], "the job")
         if "change" in request:
-            change = need("uhold|release|requeuehold", request["change"], "the change")
-            return self.run(["scontrol", change, id], request)
-        wanted = table("|".join(SETTINGS), request["set"], "a setting")
-        settings = ["%s=%s" % (name, need(SETTINGS[name], wanted[name], name)) for name in wanted]
-        return self.run(["scontrol", "update", "JobId=" + id, *settings], request)
+            change = need(self.change, request["change"], "the change")
+            return self.run(["scontrol", change, id] if self.batch == "slurm" else [change, "-h", "u", id], request)
+        settings = words(self.setting, ["%s=%s" % one for one in request["set"].items()], "a setting")
+        argv = ["scontrol", "update", "JobId=" + id, *settings]
+        return self.run(argv if self.batch == "slurm" else ["qalter", *["-l" + one for one in settings], id], request)
 
     def run(self, argv: list[str], request: Request, keep: Sequence[int] = ()) -> Request:
         """A command of the batch system's, in an environment of ours. What it says is cut at MOST_SAID bytes."""
@@ -305,13 +308,11 @@ class Session:
         environment.update(HOME=self.user.pw_dir, SHELL=self.user.pw_shell)
         environment.update(table(PLACE, request.get("wording", {"LC_ALL": "C", "TZ": "UTC0"}), "the wording"))
         limits = {
-            getattr(resource, "RLIMIT_" + name.upper()): number(most, name, -1, 1 << 62)
+            getattr(resource, "RLIMIT_" + need(LIMITS, name, "the limit").upper()): number(most, name, -1, 1 << 62)
             for name, most in request.get("limits", {}).items()
-            if need(LIMITS, name, "the limit")
         }
 
         def before() -> None:
-            os.umask(umask)
             for kind, most in limits.items():
                 hard = resource.getrlimit(kind)[1]
                 resource.setrlimit(kind, (hard if hard != -1 and not 0 <= most <= hard else most, hard))
@@ -319,7 +320,7 @@ class Session:
         began, timed_out = time.monotonic(), False
         seconds = number(request.get("timeout_s", 30), "timeout_s", 1, MOST_COMMAND_S)
         script = need(TEXT, request.get("script", ""), "the script").encode(errors="surrogateescape")
-        around: Any = {"env": environment, "cwd": need(ABSOLUTE, request.get("cwd", "/"), "the folder")}
+        around: Any = {"env": environment, "cwd": need(ABSOLUTE, request.get("cwd", "/"), "the folder"), "umask": umask}
         around.update(dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE))
         child = subprocess.Popen(argv, pass_fds=keep, preexec_fn=before, start_new_session=True, **around)
         try:
@@ -359,7 +360,7 @@ def serve(config: dict[str, Any]) -> None:
         return
     become(user, config["no_new_privs"])
     session = Session(user, config)
-    tell({"ok": True, "uid": user.pw_uid, "home": user.pw_dir, "shell": user.pw_shell, "spool": session.root})
+    tell({"ok": True, "uid": user.pw_uid, "spool": session.root, "batch": session.batch})
     for _ in range(MOST_REQUESTS):
         if not (line := next_line(source)):
             break

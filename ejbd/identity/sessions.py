@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -101,10 +101,14 @@ class Helper:
     and a user is not asked for a while where its sessions do not answer, so that no other user waits for that one.
     """
 
-    def __init__(self, socket_path: Path, command: Sequence[str], spool: str, sessions: int = 16) -> None:
+    def __init__(
+        self, socket_path: Path, command: Sequence[str], spool: str, sessions: int = 16, systems: Collection[str] = ()
+    ) -> None:
+        """`systems`: one of these has to be the batch system that ejb-as knows (none: whichever it is)."""
         self.spools = SpoolPattern(spool)
         self._socket_path = socket_path
         self._command = list(command)
+        self._systems = systems
         self._room = threading.BoundedSemaphore(sessions)
         self._lock = threading.Lock()
         self._idle: dict[str, list[_Session]] = {}
@@ -115,8 +119,8 @@ class Helper:
         self._threads = ThreadPoolExecutor(sessions, thread_name_prefix="ejb-as")
 
     @classmethod
-    def made(cls, settings: HelperSettings) -> Helper:
-        return cls(settings.socket, settings.command, settings.spool, settings.sessions)
+    def made(cls, settings: HelperSettings, systems: Collection[str] = ()) -> Helper:
+        return cls(settings.socket, settings.command, settings.spool, settings.sessions, systems)
 
     def ask(self, user: str, verb: str, *, answer_s: float = PATIENCE_S, **fields: Any) -> Answer:
         """What ejb-as answers, within `answer_s`.
@@ -276,6 +280,10 @@ class Helper:
             session.close()
             hint = "`spool` in [helper] and in ejb-as.json must say the same"
             raise EjbError(Code.CONFLICT, f"ejb-as has another spool for {user}: {answer.get('spool')}", hint=hint)
+        if self._systems and (system := answer.get("batch", "slurm")) not in self._systems:
+            session.close()
+            hint = f"`batch` in ejb-as.json must be {' or '.join(self._systems)}"
+            raise EjbError(Code.CONFLICT, f"ejb-as acts at another batch system: {system}", hint=hint)
         return session
 
     def _connected(self, timeout_s: float) -> _Session:

@@ -27,7 +27,7 @@ from ejbd.core.room.suspended import kept_for_suspended
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.files.userfiles import apart
+from ejbd.files.userfiles import each_apart
 from ejbd.identity.sessions import Helper
 from ejbd.manager.acts.carrying import carry_out, in_savepoint, run
 from ejbd.manager.acts.executor import SUBMISSIONS_A_PASS, Executor
@@ -176,6 +176,7 @@ class Manager:
         self.spool.claim_for(database, new, self.hands.in_own(expected))
         self.hands.begin(expected.values())
         self._executor = Executor(self.store, self.batch, self.settings, self.hands, self._context, self.clock)
+        self._executor.wake = self._work.set
         await self.store.write(self._recover)
         await self._mailer.begin()
         self.store.on_commit(self._woken)
@@ -197,6 +198,8 @@ class Manager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._executor is not None:
+            await self._executor.stop()
         await self.batch.close()
 
     def publish(self, url: str) -> None:
@@ -430,11 +433,17 @@ class Manager:
         files = await self.store.read(lambda s: workers.report_files(self._context(s), gone))
         if not files:
             return {}
-        try:
-            return await apart(lambda: workers.read_left_behind(files, self.hands.read))
-        except TimeoutError:
-            log.warning("reports-unreadable", files=len(files), error="the file system does not answer")
-            return {file: [] for file in files}
+        # By their folders' users: where the files of one do not come, those of others do.
+        of_users: dict[str, list[str]] = {}
+        for file in files:
+            of_users.setdefault(self.hands.user_at(Path(file)), []).append(file)
+        read = [partial(workers.read_left_behind, of_one, self.hands.read) for of_one in of_users.values()]
+        found: dict[str, list[dict[str, Any]]] = {file: [] for file in files}
+        for of_one, reports in zip(of_users.values(), await each_apart(read), strict=True):
+            if reports is None:
+                log.warning("reports-unreadable", files=len(of_one), error="the file system does not answer")
+            found |= reports or {}
+        return found
 
     # -- act ----------------------------------------------------------------------------------------------------------
 

@@ -115,13 +115,15 @@ class BatchKind:
     """A batch system: its `name`, the model of its `settings`, the `traits` that these come to, and what makes it.
 
     `make` is called with the whole configuration and with the settings, and returns a `ejbd.batch.base.BatchSystem`. As
-    a text it is MODULE:FUNCTION, which is imported when the daemon needs it.
+    a text it is MODULE:FUNCTION, which is imported when the daemon needs it. `helped`: the adapter acts for other users
+    by `ejb-as`.
     """
 
     name: str
     make: str | Callable[[Any, Any], Any]
     traits: Callable[[Any], BatchTraits]
     settings: type[BaseModel] = NoSettings
+    helped: bool = False
 
     def made(self, configuration: Any, own: BaseModel) -> Any:
         """The adapter."""
@@ -159,8 +161,10 @@ OWN: Mapping[str, BatchKind] = {
     one.name: one
     for one in (
         BatchKind(name="local", make="ejbd.batch.local.making:make", traits=_local, settings=LocalSettings),
-        BatchKind(name="slurm", make="ejbd.batch.slurm.making:make", traits=_slurm, settings=SlurmSettings),
-        BatchKind(name="pbs", make="ejbd.batch.pbs.making:make", traits=_pbs, settings=PbsSettings),
+        BatchKind(
+            name="slurm", make="ejbd.batch.slurm.making:make", traits=_slurm, settings=SlurmSettings, helped=True
+        ),
+        BatchKind(name="pbs", make="ejbd.batch.pbs.making:make", traits=_pbs, settings=PbsSettings, helped=True),
     )
 }
 

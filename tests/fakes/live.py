@@ -157,6 +157,7 @@ class LiveWorld:
             self.manager.hands,
             self.manager._context,
             self.daemon_clock,
+            patience_s=60.0,  # what is slow here is the machine
         )
         self.workers: dict[str, Worker] = {}
         self.engines: list[str] | None = None  # that workers tell of; None: nothing
@@ -187,6 +188,7 @@ class LiveWorld:
             self.manager.hands,
             self.manager._context,
             self.daemon_clock,
+            patience_s=60.0,  # what is slow here is the machine
         )
         self.manager._executor = self.executor
         await self.store.write(self.manager._recover)

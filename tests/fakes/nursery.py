@@ -32,6 +32,7 @@ _BESIDE = (
         "email.parser",
         "http.cookies",
         "difflib",
+        "_strptime",
     ),
 )
 _NOT_THE_DAEMONS = ("ejbd.sim", "ejbd.studies", "ejbd.cli", "ejbd.client", "ejbd.doctor", "ejbd.store.migrations.")

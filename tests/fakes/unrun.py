@@ -14,8 +14,9 @@ from ejbd.identity import ejb_as
 class Unrun(ejb_as.Session):
     """Records commands instead of running them."""
 
-    def __init__(self, spool: Path) -> None:
-        super().__init__(pwd.getpwuid(os.geteuid()), {"spool": str(spool), "path": "/nowhere", "environment": {}})
+    def __init__(self, spool: Path, batch: str = "slurm") -> None:
+        config = {"spool": str(spool), "path": "/nowhere", "environment": {}, "batch": batch}
+        super().__init__(pwd.getpwuid(os.geteuid()), config)
         self.ran: list[list[str]] = []
 
     def run(self, argv: list[str], request: dict[str, Any], keep: Any = ()) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import ast
 import base64
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,6 +176,57 @@ def test_whatever_is_asked_has_an_answer_and_leaves_everything_else_alone(
     assert {one.name for one in tmp_path.iterdir()} == {"spool"}
 
 
+@pytest.fixture(params=["openpbs", "torque"])
+def pbs(request: pytest.FixtureRequest, tmp_path: Path) -> Unrun:
+    return Unrun(tmp_path / "spool", request.param)
+
+
+QSUB: dict[str, Any] = {"verb": "submit", "tag": "ejb-3f.1", "options": ["-Nx", "-lnodes=1:ppn=2", "-h"]}
+
+
+def test_a_submission_to_pbs_is_made_of_its_parts(pbs: Unrun) -> None:
+    assert pbs.ask(**QSUB)["ok"] and pbs.ask(verb="cancel", ids=["12.head", "13[4].head"])["ok"]
+    assert pbs.ask(verb="update", id="12.head", change="qhold")["ok"]
+    assert pbs.ask(verb="update", id="12.head", set={"walltime": "00:01:00", "nodes": "1:ppn=1"})["ok"]
+    assert pbs.ran == [
+        ["qsub", "-joe", "-o/dev/null", "-e/dev/null/ejb-3f.1", "-Nx", "-lnodes=1:ppn=2", "-h"],
+        ["qdel", "12.head", "13[4].head"],
+        ["qhold", "-h", "u", "12.head"],
+        ["qalter", "-lwalltime=00:01:00", "-lnodes=1:ppn=1", "12.head"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        *({**QSUB, "options": [one]} for one in (
+            "-uroot", "-Wgroup_list=root", "-Wuser_list=root", "-Wblock=true", "-Wstagein=/a@h:/b", "-V", "-vA=b", "-I",
+            "-X", "-C#X", "-z", "-e/etc/x", "-o/etc/x", "-joe", "-l", "-hx", "--", "/etc/passwd", "-", "-N", "-Nx\0",
+        )),
+        {**QSUB, "tag": "../etc"}, {**QSUB, "tag": ""}, {**QSUB, "options": "-h"}, {**QSUB, "verb": "test_only"},
+        {"verb": "cancel", "ids": ["-W force"]}, {"verb": "cancel", "ids": ["all"]},
+        {"verb": "update", "id": "12", "change": "qrerun"}, {"verb": "update", "id": "12", "change": "release"},
+        {"verb": "update", "id": "12", "set": {"walltime": "1 -A x"}},
+        {"verb": "update", "id": "12", "set": {"e": "/x"}},
+        {"verb": "update", "id": "12", "set": ["walltime=1"]}, {"verb": "update", "id": "12"},
+    ],
+)  # fmt: skip
+def test_what_is_nothing_for_pbs_is_refused(pbs: Unrun, request_: dict[str, Any]) -> None:
+    answer = pbs.ask(**request_)
+    assert answer.get("refused") and answer["error"], answer
+    assert pbs.ran == []
+
+
+def test_torques_way_to_submit_for_another_user_is_no_project_of_openpbs(tmp_path: Path) -> None:
+    assert Unrun(tmp_path, "openpbs").ask(**{**QSUB, "options": ["-Pproject"]})["ok"]
+    assert Unrun(tmp_path, "torque").ask(**{**QSUB, "options": ["-Proot"]})["refused"]
+
+
+def test_a_batch_system_that_it_does_not_know_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ejb_as.Refused, match="the batch system is not allowed: 'lsf'"):
+        Unrun(tmp_path, "lsf")
+
+
 def test_options_are_told_in_one_word_each() -> None:
     typed = ["-n", "4", "-N2", "--part=x", "--time", "5", "-H", "--nice", "-vQ", "--tasks=3"]
     found = one_word_each(typed)
@@ -190,7 +242,7 @@ def test_options_are_told_in_one_word_each() -> None:
 def test_the_helper_knows_the_options_that_jobs_may_have() -> None:
     """What EJB itself hands on to sbatch is on the list, and what it refuses of users is not."""
     kept = {option.name for option in OPTIONS if option.use is not Use.REFUSED} - {"get-user-env", "wait"}
-    assert kept <= set(ejb_as.OPTIONS.split())
+    assert not {name for name in kept if not re.fullmatch(ejb_as.SBATCH, f"--{name}")}
     refused = {option.name for option in OPTIONS if option.use is Use.REFUSED}
-    assert not refused & set(ejb_as.OPTIONS.split())
+    assert not {name for name in refused if re.fullmatch(ejb_as.SBATCH, f"--{name}")}
     assert {option.name for option in OPTIONS if option.argument is Argument.NONE}  # the table is not empty

@@ -55,7 +55,7 @@ def test_no_path_is_of_a_user_in_whose_spool_it_is_not(text: str) -> None:
 
 
 def test_the_daemon_does_not_begin_with_a_helper_where_nothing_would_ask_it() -> None:
-    with pytest.raises(ValueError, match='needs batch = "slurm"'):
+    with pytest.raises(ValueError, match="the embedded cluster is one user's own"):
         Settings(identity="helper", batch="local")
     with pytest.raises(ValueError, match="%u"):
         Settings(batch="slurm", helper={"spool": "/scratch/ejb"})

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from ejbd.batch.base import Identity
+from ejbd.batch.exits import exit_files
 from ejbd.batch.process import CommandResult
 from ejbd.batch.slurm.refusals import refusal
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
+from ejbd.files import userfiles
 from ejbd.identity import sessions
 from ejbd.identity.sessions import Helper, NoAnswer, UsersSessionsAway
-from ejbd.store.models import Event, QueuePause
+from ejbd.manager.acts.subjobs import add_intent
+from ejbd.store.models import Event, QueuePause, Subjob
 from ejbd.store.store import Store
+from ejbd.wire.kinds import IntentKind
 from tests.fakes.many import ManyWorld
 from tests.unit.test_identity import ME, Asked, batch, request
 
@@ -106,25 +113,77 @@ async def test_a_batch_system_that_answers_several_users_with_nothing_is_left_al
     assert {event["whose"] for event in resumed} >= {""}
 
 
-@pytest.mark.parametrize("what", ["cancel", "update"])
-async def test_an_act_that_hangs_is_waited_for_by_no_other_user(live: ManyWorld, what: str) -> None:
-    jobs = {user: await live.submit(user=user) for user in ("alice", "bob")}
-    done = asyncio.Event()
-    plain = getattr(live.batch, what)
+@pytest.mark.parametrize("what", ["submit", "find", "cancel", "waited_for", "update", "set_aside"])
+async def test_a_session_that_does_not_answer_keeps_no_other_user_from_anything(live: ManyWorld, what: str) -> None:
+    """Mallory's commands never end. Meanwhile all goes on for bob: what is due with them, and what comes later."""
+    live.executor.patience_s = 0.2
+    kinds = {"cancel": IntentKind.CANCEL, "waited_for": IntentKind.END, "set_aside": IntentKind.ASIDE}
+    jobs = {user: await live.submit(user=user) for user in ("mallory", "bob")}
+    plain, silent, asked = getattr(live.batch, what), asyncio.Event(), []
 
-    async def slow(identity: Identity, *given: Any, **named: Any) -> None:
-        if identity.user == "bob":
-            await plain(identity, *given, **named)
-            done.set()
-            return
-        await asyncio.wait_for(done.wait(), 60)  # what bob asked for does not wait for this
-        raise BatchError("it did not end", transient=True)
+    async def hangs(identity: Identity, *given: Any, **named: Any) -> Any:
+        asked.append(identity.user)
+        if identity.user == "mallory":
+            await silent.wait()
+            raise BatchError("ejb-as does nothing for mallory now", transient=True, of_account=True)
+        return await plain(identity, *given, **named)
 
-    setattr(live.batch, what, slow)
-    for user, job in jobs.items():
-        await (live.manager.cancel(job, user) if what == "cancel" else live.manager.hold(job, user))
-    await live.act()
-    assert done.is_set()
+    setattr(live.batch, what, hangs)
+    if what == "find":
+        for user in jobs:
+            live.batch.trouble[user] = KILLED
+            await live.submit(user=user)
+        await live.poll(5)
+    elif what == "submit":
+        jobs = {user: await live.submit(user=user) for user in jobs}
+    elif what == "update":
+        for user, job in jobs.items():
+            await live.manager.hold(job, user)
+    else:
+        for job in jobs.values():
+            await live.store.write(lambda s, job=job: wanted(live, s, kinds[what], job))  # type: ignore[misc]
+    await soon(live, lambda: {"mallory", "bob"} <= set(asked) and live.executor._left.keys() == {"mallory"})
+    live.batch.trouble.clear()
+    count = asked.count("mallory")
+    jobs = {user: await live.submit(user=user) for user in jobs}
+    await soon(live, lambda: f"ejb-{jobs['bob']}.0" in {one.name for one in live.batch.live()})
+    assert asked.count("mallory") == count, "nothing more is begun for that user"
+    assert live.executor._left.keys() <= {"mallory", "bob"}
+    silent.set()
+    setattr(live.batch, what, plain)
+    live.executor.patience_s = 60.0
+    await pass_by(live, 120)
+    assert f"ejb-{jobs['mallory']}.0" in {one.name for one in live.batch.live()} and not live.executor._left
+    assert len({one.name for one in live.batch.live()}) == len(live.batch.live()), "nothing is doubled"
+
+
+async def soon(live: ManyWorld, condition: Callable[[], bool]) -> None:
+    """Pass after pass, none of which waits for mallory."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        await live.act(1)
+
+
+def wanted(live: ManyWorld, session: Session, kind: IntentKind, job: str) -> None:
+    subjob = session.scalars(select(Subjob).where(Subjob.job_id == job)).one()
+    add_intent(live.manager._context(session), kind, job, subjob=subjob)
+
+
+async def test_files_of_one_user_that_do_not_come_cost_no_other_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ended is told by exit files: those of a user whose session does not answer are left out."""
+    released = threading.Event()
+
+    def read(path: Path, most: int) -> tuple[bytes, float]:
+        if "mallory" in path.parts:
+            released.wait(60)
+        return b"0\n", 7.0
+
+    paths = {str(at): Path("/", user, str(at)) for at, user in enumerate(["mallory", "bob", "mallory", "carol"])}
+    monkeypatch.setattr(userfiles, "apart", partial(userfiles.apart, patience_s=0.5))
+    found = await exit_files(paths, read, lambda path: path.parts[1])
+    released.set()
+    assert sorted(found) == ["1", "3"]
 
 
 # -- sessions: one user's do not answer -------------------------------------------------------------------------------

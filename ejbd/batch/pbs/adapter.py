@@ -13,17 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
-from ejbd.batch.exits import exit_files
+from ejbd.batch.exits import exit_files, read_own
+from ejbd.batch.helped import Helped, entry_of
 from ejbd.batch.pbs import attributes, checks, commands, openpbs, refusals, script, states, torque
+from ejbd.batch.pbs.acting import Acts, HelpedActs, OwnActs, own_environment
 from ejbd.batch.pbs.attributes import QueueRow, ReservationRow, Site
 from ejbd.batch.pbs.openpbs import Unreadable
 from ejbd.batch.pbs.rows import JobRow, NodeRow
 from ejbd.batch.pbs.scheduler import RESERVATIONS_S, Maui, in_order, openpbs_reservations, planned
 from ejbd.batch.pbs.states import Dialect
-from ejbd.batch.process import CommandResult, Commands, CommandTimedOut, Surroundings, plain_environment
+from ejbd.batch.process import CommandResult, Commands, CommandTimedOut, plain_environment
 from ejbd.batch.reading import beside
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations, SiteReservation
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
+from ejbd.identity.sessions import Helper
 
 SETTINGS_S = 300.0
 """Queues are read again after so long."""
@@ -44,6 +47,7 @@ class PbsBatch:
     `dialect`: None asks `qstat --version`. `server`: another than the site's default (PBS_DEFAULT, PBS_SERVER).
     `use_maui`: None where `showbf` is there. `whole_nodes`: the site gives every job nodes of its own. `timeout_s`: of
     a query; `submit_timeout_s`: of a submission; `change_timeout_s`: of qalter, which can hang once it is done.
+    `helper`: what acts for each job's user, where jobs of all users are served.
     """
 
     name = "pbs"
@@ -60,6 +64,7 @@ class PbsBatch:
         submit_timeout_s: float = 30.0,
         change_timeout_s: float = 5.0,
         path: str | None = None,
+        helper: Helper | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         more = {} if path is None else {"PATH": path}
@@ -76,7 +81,11 @@ class PbsBatch:
         self._submit_timeout_s = submit_timeout_s
         self._change_timeout_s = change_timeout_s
         self._clock = clock
-        self._user = pwd.getpwuid(os.geteuid()).pw_name
+        self._helper = helper
+        self._read = read_own if helper is None else helper.read
+        self._user_at = (lambda _: None) if helper is None else helper.spools.user_at
+        self._own = pwd.getpwuid(os.geteuid())
+        self._user = self._own.pw_name if helper is None else None
         self._site: Site | None = None
         self._site_s = self._server_s = -math.inf
         self._maui: Maui | None = None
@@ -163,6 +172,8 @@ class PbsBatch:
                 by = f"showbf tells nothing ({self._maui.trouble}): nothing is started until it does"
         else:
             keeps_order, by = _order(dialect, views)
+            if self._user is None and not keeps_order and any(_waits(job) and not job.tag for job in views):
+                offers = ()  # the one that waits may be of any user, and its user has agreed to nothing
         if not site.schedules:
             offers, by = (), "none: the server's scheduling is switched off (qmgr: set server scheduling = True)"
         queues = self._queues(site, nodes)
@@ -179,7 +190,7 @@ class PbsBatch:
             keeps_order=keeps_order,
             windows_by=by,
             schedules=site.schedules,
-            blind=_blindness(site, views),
+            blind=_blindness(site, views, self._own.pw_name),
         )
 
     def _jobs(self, dialect: Dialect, text: str, now_s: float) -> tuple[list[JobRow], int]:
@@ -308,7 +319,8 @@ class PbsBatch:
         """
         listed = {row.view.id for row in jobs}
         for row in jobs:
-            if not row.view.foreign and not row.view.state.ended:
+            ours = bool(row.view.tag) if self._user is None else not row.view.foreign
+            if ours and not row.view.state.ended:
                 self._living[row.view.id] = 0
         for id in self._living.keys() - listed:
             self._living[id] += 1
@@ -344,20 +356,22 @@ class PbsBatch:
 
     # ---- acting
 
+    def _acts(self, identity: Identity) -> Acts:
+        """What acts for a user. Raises BatchError where nothing here does."""
+        if self._helper is None:
+            refuse_others(identity)
+            return OwnActs(self.commands, own_environment(self.commands, self._own))
+        return HelpedActs(Helped(self._helper, entry_of(identity), self.commands.counts, "PBS"))
+
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
-        refuse_others(identity)
+        acts = self._acts(identity)
         qsub = await self._qsub(request)
         found = shutil.which("qsub", path=self.commands.environment.get("PATH")) or "/usr/bin/qsub"
+        if self._helper is not None and request.umask is None:
+            request = replace(request, umask=0o77)  # as ejb-as has it elsewhere
         text = script.whole_script(request, Path(found).parent)
-        surroundings = Surroundings(directory=Path("/"))
         try:
-            result = await self.commands.run(
-                qsub.argv(),
-                timeout_s=self._submit_timeout_s,
-                stdin=text,
-                environment=self._own_environment(),
-                surroundings=surroundings,
-            )
+            result = await acts.submit(qsub.argv(), request.tag, text, self._submit_timeout_s)
         except CommandTimedOut as error:
             if (id := qsub.parse(error.stdout)) is not None:
                 return self._submitted(id)
@@ -402,7 +416,7 @@ class PbsBatch:
 
     async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
         """PBS can only be asked by submitting: what is checked is the queue, its size, and the options' words."""
-        refuse_others(identity)
+        self._acts(identity)
         qsub = await self._qsub(request)
         qsub.argv()
         site = await self.site()
@@ -411,7 +425,7 @@ class PbsBatch:
 
     async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
         """Where several jobs carry one tag, a living one is preferred, then the latest."""
-        refuse_others(identity)
+        self._acts(identity)
         if not tags:
             return {}
         wanted, dialect = set(tags), await self.dialect()
@@ -419,15 +433,15 @@ class PbsBatch:
         jobs, unparsed = await beside(lambda: self._jobs(dialect, text, self._clock()))
         if unparsed:
             raise BatchError(f"{unparsed} rows of qstat's answer cannot be read", transient=True)
-        ours = [row.view for row in jobs if row.view.mark in wanted]
+        ours = [row.view for row in jobs if row.view.mark in wanted and row.view.user == identity.user]
         ours.sort(key=lambda job: (not job.state.ended, _number(job.id)))
         return {job.mark: job.base_id for job in ours}
 
     async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
-        refuse_others(identity)
+        acts = self._acts(identity)
         if not ids:
             return
-        result = await self.commands.run(commands.delete(ids), timeout_s=self._timeout_s)
+        result = await acts.run(commands.delete(ids), self._timeout_s)
         problem = refusals.cancel_refusal(result)
         if problem is not None:
             raise problem
@@ -442,19 +456,19 @@ class PbsBatch:
         begins: bool | None = None,
         begin_in_s: float | None = None,
     ) -> None:
-        refuse_others(identity)
+        acts = self._acts(identity)
         if walltime_s is not None:
             refuse_no_walltime(walltime_s)
-            await self._shorten(id, walltime_s)
+            await self._alter(acts, id, commands.shorten(id, walltime_s), walltime_s, "shorten job {}")
         if begins is False:
             raise BatchError("PBS may hold a job that runs: none is kept from beginning", transient=False)
         if begin_in_s is not None and begin_in_s <= 0:
             begins = True  # what is to begin later is held meanwhile
         if hold is not None or begins:
-            await self._query(commands.hold(id, bool(hold)), f"{'hold' if hold else 'release'} job {id}")
+            await self._hold(acts, id, bool(hold))
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
-        refuse_others(identity)
+        self._acts(identity)
         dialect = await self.dialect()
         text = await self._query(commands.list_jobs(dialect), "list its jobs")
         jobs, _ = await beside(lambda: self._jobs(dialect, text, self._clock()))
@@ -462,22 +476,25 @@ class PbsBatch:
         return {id for id in ids if states.number_of(id) in named}
 
     async def reduce(self, identity: Identity, id: str, *, held: bool) -> None:
-        refuse_others(identity)
-        await self._alter(id, commands.reduce(await self.dialect(), id, REDUCED_S), REDUCED_S, "make job {} smaller")
+        acts = self._acts(identity)
+        qalter = commands.reduce(await self.dialect(), id, REDUCED_S)
+        await self._alter(acts, id, qalter, REDUCED_S, "make job {} smaller")
         if held:
-            await self._query(commands.hold(id, False), f"release job {id}")
+            await self._hold(acts, id, False)
 
     async def set_aside(self, identity: Identity, id: str) -> None:
         """`qrerun` is for operators."""
         raise BatchError("PBS lets no user put a job that runs back into the queue", transient=False)
 
-    async def _shorten(self, id: str, walltime_s: float) -> None:
-        await self._alter(id, commands.shorten(id, walltime_s), walltime_s, "shorten job {}")
+    async def _hold(self, acts: Acts, id: str, held: bool) -> None:
+        result = await acts.run(commands.hold(id, held), self._timeout_s)
+        if result.code != 0:
+            raise refusals.refusal(result, f"{'hold' if held else 'release'} job {id}")
 
-    async def _alter(self, id: str, qalter: Sequence[str], walltime_s: float, doing: str) -> None:
+    async def _alter(self, acts: Acts, id: str, qalter: Sequence[str], walltime_s: float, doing: str) -> None:
         """A time-out says nothing: Torque's qalter hangs once it has done its work. The job itself shows it."""
         try:
-            result = await self.commands.run(qalter, timeout_s=self._change_timeout_s)
+            result = await acts.run(qalter, self._change_timeout_s)
         except CommandTimedOut:
             found = await self._history_of([id])
             if not any(row.view.walltime_s == max(1, round(walltime_s)) for row in found):
@@ -503,7 +520,7 @@ class PbsBatch:
         except BatchError as error:
             problem = error
         if unknown := {id: path for id, path in ids.items() if id not in found}:
-            found |= await exit_files(unknown)
+            found |= await exit_files(unknown, self._read, self._user_at)
         if problem is not None and not found:
             raise problem
         return found
@@ -518,7 +535,8 @@ class PbsBatch:
         return Mailing("")
 
     async def doctor(self) -> list[tuple[str, bool, str]]:
-        return await checks.doctor(self, self.commands)
+        found = await checks.doctor(self, self.commands)
+        return found if self._helper is None else [*found, await asyncio.to_thread(self._helper.examined)]
 
     async def close(self) -> None:
         """Nothing is held open between commands."""
@@ -529,24 +547,10 @@ class PbsBatch:
             raise refusals.refusal(result, doing)
         return result.stdout
 
-    def _own_environment(self) -> dict[str, str]:
-        """What qsub is started in, which PBS passes to the job as PBS_O_...: its user, and nothing of the daemon's."""
-        user = pwd.getpwuid(os.geteuid())
-        kept = ("PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "TZ", "LC_ALL")
-        environment = self.commands.environment
-        return {
-            "PATH": environment["PATH"],
-            "HOME": user.pw_dir,
-            "USER": user.pw_name,
-            "LOGNAME": user.pw_name,
-            "SHELL": user.pw_shell or "/bin/sh",
-            **{name: environment[name] for name in kept if name in environment},
-        }
-
 
 def _order(dialect: Dialect, jobs: Sequence[BatchJobView]) -> tuple[bool, str]:
     """Whether the scheduler plans starts that no job pushes back, and in words which plan windows go by."""
-    waiting = [job for job in jobs if job.state is BatchState.PENDING and not job.blocked]
+    waiting = [job for job in jobs if _waits(job)]
     if dialect is Dialect.OPENPBS and any(job.planned_start_s is not None for job in waiting):
         return True, "OpenPBS's own estimates (strict_ordering)"
     if not waiting:
@@ -557,9 +561,13 @@ def _order(dialect: Dialect, jobs: Sequence[BatchJobView]) -> tuple[bool, str]:
     return False, "none: Torque's scheduler protects no waiting job, so that nothing is started while others wait"
 
 
-def _blindness(site: Site, jobs: Sequence[BatchJobView]) -> str:
+def _waits(job: BatchJobView) -> bool:
+    return job.state is BatchState.PENDING and not job.blocked
+
+
+def _blindness(site: Site, jobs: Sequence[BatchJobView], own: str) -> str:
     """Why jobs of others cannot be seen, "" where they can: a manager or operator sees them whatever the setting is."""
-    if site.settings.get("query_other_jobs", "True") == "True" or any(job.foreign for job in jobs):
+    if site.settings.get("query_other_jobs", "True") == "True" or any(job.user != own for job in jobs):
         return ""
     return "query_other_jobs is off, which hides the jobs of others; `qmgr -c 'set server query_other_jobs = True'`"
 

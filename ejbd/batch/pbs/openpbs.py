@@ -52,7 +52,7 @@ def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def jobs(text: str, own_user: str, now_s: float) -> tuple[list[JobRow], int]:
+def jobs(text: str, own_user: str | None, now_s: float) -> tuple[list[JobRow], int]:
     """The jobs, and the number of rows that could not be read. Raises Unreadable.
 
     Only for the answer of a command that ended with 0: with the server away it is valid, too, and has no jobs.

@@ -63,8 +63,8 @@ class JobRow:
     waits_for: tuple[str, ...] = ()  # jobs by their ids
 
 
-def job_row(dialect: Dialect, job: Attributes, own_user: str, now_s: float) -> JobRow:
-    """Raises ValueError for what no job is."""
+def job_row(dialect: Dialect, job: Attributes, own_user: str | None, now_s: float) -> JobRow:
+    """`own_user`: None where the jobs of all users are served. Raises ValueError for what no job is."""
     if not states.is_job_id(job.id):
         raise ValueError(f"{job.id[:40]!r} is not a job id")
     letter = job.plain.get("job_state", "")
@@ -124,7 +124,7 @@ def job_row(dialect: Dialect, job: Attributes, own_user: str, now_s: float) -> J
         reason=job.plain.get("comment", "").strip() if waiting else "",
         blocked=blocked,
         tag=tag_in(tag),
-        foreign=owner != own_user,
+        foreign=owner == "root" if own_user is None else owner != own_user,
     )
     return JobRow(view, shares, why, tuple(_waits_for(job.plain.get("depend", ""))))
 

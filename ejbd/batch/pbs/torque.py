@@ -21,7 +21,7 @@ _REFERENCE = re.compile(r"&#(?:x([0-9A-Fa-f]{1,8})|([0-9]{1,9}));")
 _REPLACED = "\ufffd"
 
 
-def jobs(text: str, own_user: str, now_s: float) -> tuple[list[JobRow], int]:
+def jobs(text: str, own_user: str | None, now_s: float) -> tuple[list[JobRow], int]:
     """The jobs, and the number of rows that could not be read. Nothing at all is no jobs. Raises Unreadable."""
     found, unparsed = [], 0
     for element in _elements(text, "Job"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import pwd
 from collections.abc import Mapping, Sequence
@@ -10,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ejbd.batch.base import with_tag
-from ejbd.batch.process import HERE, CommandCount, CommandResult, Commands, CommandTimedOut, Surroundings
+from ejbd.batch.helped import Helped
+from ejbd.batch.process import HERE, CommandResult, Commands, Surroundings
 from ejbd.batch.slurm.commands import Sbatch
-from ejbd.errors import BatchError, Code, EjbError, SubmitOutcomeUnknown
-from ejbd.identity.sessions import Answer, Helper, NoAnswer, UsersSessionsAway
+from ejbd.errors import BatchError
 from ejbd.options.sbatch import BY_LETTER, Argument, matching
 
 
@@ -79,9 +78,11 @@ class OwnActs:
 class HelpedActs:
     """By `ejb-as`, which makes the commands itself of what it is told."""
 
-    helper: Helper
-    user: pwd.struct_passwd
-    counts: dict[str, CommandCount]
+    helped: Helped
+
+    @property
+    def user(self) -> pwd.struct_passwd:
+        return self.helped.user
 
     async def submit(self, submission: Submission) -> CommandResult:
         sbatch, around = submission.sbatch, submission.surroundings
@@ -103,48 +104,19 @@ class HelpedActs:
             told["environment"] = dict(submission.users)
         if around.umask is not None:
             told["umask"] = around.umask
-        return await self._asked("sbatch", "test_only" if sbatch.test_only else "submit", sbatch.timeout_s, told)
+        return await self.helped.asked("sbatch", "test_only" if sbatch.test_only else "submit", sbatch.timeout_s, told)
 
     async def run(self, argv: Sequence[str], timeout_s: float) -> CommandResult:
         match list(argv):
             case ["scancel", *ids]:
-                return await self._asked("scancel", "cancel", timeout_s, {"ids": ids})
+                return await self.helped.asked("scancel", "cancel", timeout_s, {"ids": ids})
             case ["scontrol", "update", job, *settings]:
                 wanted = dict(setting.split("=", 1) for setting in settings)
                 told = {"id": job.removeprefix("JobId="), "set": wanted}
-                return await self._asked("scontrol", "update", timeout_s, told)
+                return await self.helped.asked("scontrol", "update", timeout_s, told)
             case ["scontrol", change, job]:
-                return await self._asked("scontrol", "update", timeout_s, {"change": change, "id": job})
+                return await self.helped.asked("scontrol", "update", timeout_s, {"change": change, "id": job})
         raise BatchError(f"{argv[0]} is not run for another user", transient=False)
-
-    async def _asked(self, name: str, verb: str, timeout_s: float, told: Mapping[str, Any]) -> CommandResult:
-        count = self.counts.setdefault(name, CommandCount())
-        count.calls += 1
-        count.failures += 1  # until it has ended well
-        seconds, user = math.ceil(timeout_s), self.user.pw_name
-        try:
-            answer = await self.helper.asked(user, verb, answer_s=seconds + 5, timeout_s=seconds, **told)
-        except NoAnswer as error:
-            if verb == "submit":
-                raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: {error}") from error
-            raise BatchError(error.message, transient=True) from error
-        except EjbError as error:
-            # What it refuses, and what keeps this user's sessions, is the user's own matter, and no fault of the queue.
-            own = error.code is Code.FORBIDDEN or isinstance(error, UsersSessionsAway)
-            raise BatchError(error.message, transient=error.transient, hint=error.hint, of_account=own) from error
-        except OSError as error:
-            raise BatchError(f"{name} cannot be started: {error.strerror}", transient=False) from error
-        result = _result(name, answer)
-        count.seconds += result.seconds
-        if answer["timed_out"]:
-            raise CommandTimedOut(name, timeout_s, result.stderr, result.stdout)
-        count.failures -= result.code == 0
-        return result
-
-
-def _result(name: str, answer: Answer) -> CommandResult:
-    said = str(answer["stdout"]), str(answer["stderr"])
-    return CommandResult(name, int(answer["code"]), *said, float(answer["seconds"]))
 
 
 def _argv(sbatch: Sbatch) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
 from ejbd.batch.exits import exit_files, read_own
+from ejbd.batch.helped import Helped, entry_of
 from ejbd.batch.process import (
     Commands,
     CommandTimedOut,
@@ -68,6 +69,7 @@ class SlurmBatch:
         self.command_counts = self.commands.counts
         self._helper = helper
         self._read = read_own if helper is None else helper.read
+        self._user_at = (lambda _: None) if helper is None else helper.spools.user_at
         self._whole_nodes = whole_nodes
         self._charges = charges
         self._timeout_s = timeout_s
@@ -245,7 +247,7 @@ class SlurmBatch:
             refuse_others(identity)
             own = pwd.getpwuid(os.geteuid())
             return OwnActs(self.commands, own, self._environment_of(own))
-        return HelpedActs(self._helper, _entry_of(identity), self.commands.counts)
+        return HelpedActs(Helped(self._helper, entry_of(identity), self.commands.counts, "Slurm"))
 
     async def _users_environment(self, acts: Acts, request: SubmitRequest) -> dict[str, str] | None:
         """What sbatch is to take for the environment that it was started in; None: none at all, or what it has.
@@ -369,7 +371,7 @@ class SlurmBatch:
         except BatchError as error:
             problem = error
         if unknown := {id: path for id, path in ids.items() if id not in found}:
-            found |= await exit_files(unknown, self._read)
+            found |= await exit_files(unknown, self._read, self._user_at)
         if problem is not None and not found:
             raise problem
         return found
@@ -472,13 +474,6 @@ async def _change(acts: Acts, argv: Sequence[str], timeout_s: float, doing: str)
     result = await acts.run(argv, timeout_s)
     if result.code != 0:
         raise refusals.refusal(result, doing)
-
-
-def _entry_of(identity: Identity) -> pwd.struct_passwd:
-    try:
-        return pwd.getpwnam(identity.user)
-    except (KeyError, ValueError):
-        raise BatchError(f"there is no user {identity.user!r} here", transient=False) from None
 
 
 def _living_and_late_last(row: JobRow) -> tuple[bool, int]:

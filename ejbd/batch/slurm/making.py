@@ -17,6 +17,6 @@ def make(settings: Settings, own: SlurmSettings) -> SlurmBatch:
         timeout_s=own.timeout_s,
         submit_timeout_s=own.submit_timeout_s,
         path=f"{own.bin}:{os.environ.get('PATH', '/usr/bin:/bin')}" if own.bin else None,
-        helper=Helper.made(settings.helper) if settings.identity is RunsAs.HELPER else None,
+        helper=Helper.made(settings.helper, ("slurm",)) if settings.identity is RunsAs.HELPER else None,
         charges=[Charge(name, one.subjob_qos, one.subjob_account) for name, one in settings.queues.items()],
     )

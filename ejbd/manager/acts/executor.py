@@ -54,7 +54,8 @@ log = structlog.get_logger(__name__)
 
 LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against it that would not pass
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
-
+OTHERS_AT_ONCE = 8  # users for which something else than a submission goes on
+PATIENCE_S = 3.0  # that a pass waits for a user whose sessions or commands do not answer
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
 
@@ -70,6 +71,15 @@ class _Files:
     hook: Path | None = None
 
 
+class _Turns:
+    """Of one pass, how much goes on side by side. `of_one`: of all submissions those that one user may take."""
+
+    def __init__(self, submissions: int, of_one: int) -> None:
+        self.submissions = asyncio.Semaphore(submissions)
+        self.others = asyncio.Semaphore(OTHERS_AT_ONCE)
+        self.of_one = of_one
+
+
 @dataclass
 class Executor:
     """One pass of :meth:`run_due` carries out what is due; the manager calls it when it is woken or a pause is over."""
@@ -80,6 +90,9 @@ class Executor:
     hands: Hands
     context: Callable[[Session], Context]
     clock: Callable[[], float]
+    wake: Callable[[], None] = lambda: None  # called where more can be done than at the end of the last pass
+    patience_s: float = PATIENCE_S
+    _left: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by user: what has not ended
     _allowance: float = 1.0  # submissions that may be made at once
     _allowed_s: float = 0.0
     _at_it: set[int] = field(default_factory=set)  # intents with a call under way, or an outcome that waits here:
@@ -104,28 +117,76 @@ class Executor:
 
         Raises EjbError where the database failed: then there may be more to do than was done.
         """
+        self._heard()
         await self._take_up()
         now = self.clock()
         most = self._refill(now)
-        due, next_s = await self.store.read(lambda session: intents.due(session, now, most))
-        cancels = [i for i in due if i.kind == IntentKind.CANCEL and i.state == IntentState.PENDING]
-        unknown = [i for i in due if i.state == IntentState.UNKNOWN]
-        submits = [i for i in due if i.kind == IntentKind.SUBMIT and i.state == IntentState.PENDING]
-        updates = [i for i in due if i.kind in _UPDATES and i.state == IntentState.PENDING]
-        self._allowance -= len(submits)
+        due, next_s = await self.store.read(lambda session: intents.due(session, now, most, self._left.keys()))
+        self._allowance -= sum(_is_new(intent) for intent in due)
         if next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
             next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
-        if cancels:
-            await self._cancel(cancels)
+        if not self.hands.by_user:
+            at_once = self.settings.limits.submit_concurrency
+            await self._carry_out(due, _Turns(at_once, at_once))
+        elif due:
+            await self._of_each(await self.store.read(lambda session: intents.by_user(session, due)))
+        return next_s
+
+    async def stop(self) -> None:
+        """Let go of what has not ended. It is unknown when a daemon comes back."""
+        for task in self._left.values():
+            task.cancel()
+        await asyncio.gather(*self._left.values(), return_exceptions=True)
+
+    async def _of_each(self, due: Mapping[str, Sequence[Intent]]) -> None:
+        """What is due, by its users, side by side.
+
+        All are waited for, but not for long: where the sessions or commands of one do not answer, the pass ends, and
+        no further pass begins anything for that user before they have.
+        """
+        at_once = self.settings.limits.submit_concurrency
+        turns = _Turns(at_once, max(1, at_once - 1))
+        for user, of_user in due.items():
+            self._at_it.update(intent.id for intent in of_user)
+            self._left[user] = asyncio.create_task(self._of_one(of_user, turns), name=f"acts-of-{user}")
+        await asyncio.wait([self._left[user] for user in due], timeout=self.patience_s)
+        for user, task in list(self._left.items()):
+            if not task.done():
+                log.warning("user-is-slow", user=user)
+                task.add_done_callback(lambda _: self.wake())
+        self._heard()
+
+    def _heard(self) -> None:
+        """Forget those that have ended; raises what one of them has met."""
+        ended = [self._left.pop(user) for user, task in list(self._left.items()) if task.done()]
+        for error in [task.exception() for task in ended]:
+            if error is not None:
+                raise error
+
+    async def _of_one(self, of_user: Sequence[Intent], turns: _Turns) -> None:
+        try:
+            await self._carry_out(of_user, turns)
+        finally:
+            self._let_go([intent.id for intent in of_user])
+
+    async def _carry_out(self, due: Sequence[Intent], turns: _Turns) -> None:
+        """Room is given back before more is asked for."""
+        cancels = [i for i in due if i.kind == IntentKind.CANCEL and i.state == IntentState.PENDING]
+        unknown = [i for i in due if i.state == IntentState.UNKNOWN]
+        submits = [i for i in due if _is_new(i)]
+        updates = [i for i in due if i.kind in _UPDATES and i.state == IntentState.PENDING]
         ends = [i for i in due if i.kind == IntentKind.END and i.state == IntentState.PENDING]
-        if ends:
-            await lastwords.end(self, ends)
-        if unknown:
-            await self._look_up(unknown)
-        gate = asyncio.Semaphore(self.settings.limits.submit_concurrency)
+        async with turns.others:
+            if cancels:
+                await self._cancel(cancels)
+            if ends:
+                await lastwords.end(self, ends)
+            if unknown:
+                await self._look_up(unknown)
+        of_one = asyncio.Semaphore(turns.of_one)
 
         async def one(intent: Intent) -> None:
-            async with gate:
+            async with of_one, turns.submissions:
                 self._at_it.add(intent.id)
                 try:
                     await self._submit(intent)
@@ -141,12 +202,12 @@ class Executor:
 
         groups = await self.store.read(lambda session: intents.by_job(session, submits)) if submits else []
         await _all_of(in_turn(group) for group in groups)
-        by_user = await self.store.read(lambda session: intents.by_user(session, updates)) if updates else []
-        await _all_of(self._change(group) for group in by_user)
-        for intent in due:
-            if intent.kind == IntentKind.ASIDE and intent.state == IntentState.PENDING:
-                await lastwords.set_aside(self, intent)
-        return next_s
+        async with turns.others:
+            for intent in updates:
+                await (limiting.change(self, intent) if intent.kind in limiting.KINDS else self._update(intent))
+            for intent in due:
+                if intent.kind == IntentKind.ASIDE and intent.state == IntentState.PENDING:
+                    await lastwords.set_aside(self, intent)
 
     # -- outcomes, and a database that fails --------------------------------------------------------------------------
 
@@ -395,10 +456,6 @@ class Executor:
         await self.record(begun, lambda s: intents.done(s, begun, self.clock()))
         reach(CrashPoint.CANCEL_AFTER_RECORD)
 
-    async def _change(self, of_one_user: Sequence[Intent]) -> None:
-        for intent in of_one_user:
-            await (limiting.change(self, intent) if intent.kind in limiting.KINDS else self._update(intent))
-
     async def _update(self, intent: Intent) -> None:
         targets = await self.store.write(lambda s: intents.begin_actions(self.context(s), [intent.id]))
         if not targets:
@@ -439,6 +496,10 @@ class Executor:
         spec = session.scalars(select(Job.spec).where(Job.id == intent.job_id)).one()
         known = subjob.id in begins.begins_of(spec)
         return begins.begin_in_s(spec, subjob, self.clock()) if known else None
+
+
+def _is_new(intent: Intent) -> bool:
+    return intent.kind == IntentKind.SUBMIT and intent.state == IntentState.PENDING
 
 
 async def _all_of(calls: Iterable[Awaitable[None]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import ColumnElement, and_, case, func, not_, or_, select
 from sqlalchemy.orm import Session
@@ -33,8 +33,13 @@ def _submittable(kept_back: KeptBack) -> ColumnElement[bool]:
     return and_(kept_back.takes(), or_(kept_back.takes(tried=True), Intent.attempts == 0))
 
 
-def due(session: Session, now: float, submissions: int) -> tuple[list[Intent], float | None]:
-    """What is due, of new submissions the most urgent `submissions`; and when there is more to do (`now`: at once)."""
+def due(
+    session: Session, now: float, submissions: int, without: Collection[str] = ()
+) -> tuple[list[Intent], float | None]:
+    """What is due, of new submissions the most urgent `submissions`; and when there is more to do (`now`: at once).
+
+    `without`: users for which nothing is begun now.
+    """
     # Anything else than a submission has nothing to act on while its submission is under way.
     open_ones = select(Intent).where(
         Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN)),
@@ -42,6 +47,8 @@ def due(session: Session, now: float, submissions: int) -> tuple[list[Intent], f
     )
     next_s = session.scalar(select(func.min(open_ones.where(Intent.not_before_s > now).subquery().c.not_before_s)))
     ready = open_ones.where(Intent.not_before_s <= now)
+    if without:
+        ready = ready.where(Intent.job_id.not_in(select(Job.id).where(Job.user.in_(without))))
     new = and_(Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING)
     others = list(session.scalars(ready.where(not_(new)).order_by(Intent.id)))
     # Room that is free now goes before places in the queue, and those before places that may never be needed.
@@ -69,14 +76,14 @@ def by_job(session: Session, submits: Sequence[Intent]) -> list[list[Intent]]:
     return [sorted(group, key=lambda i: -lasts.get(i.subjob_id or "", 0.0)) for group in found.values()]
 
 
-def by_user(session: Session, actions: Sequence[Intent]) -> list[list[Intent]]:
+def by_user(session: Session, actions: Sequence[Intent]) -> dict[str, list[Intent]]:
     """Actions by the users of their jobs, in their order."""
     query = select(Job.id, Job.user).where(Job.id.in_({intent.job_id for intent in actions}))
     users = {row.id: row.user for row in session.execute(query)}
     found: dict[str, list[Intent]] = {}
     for intent in actions:
         found.setdefault(users.get(intent.job_id or "", ""), []).append(intent)
-    return list(found.values())
+    return found
 
 
 def tags_by_user(session: Session, subjobs: Sequence[str]) -> dict[Identity, dict[str, str]]:

@@ -79,6 +79,10 @@ class Hands:
         """A file in the spool of whichever user it is in. Raises OSError."""
         return self.own.files.read(path, most)
 
+    def user_at(self, path: Path) -> str:
+        """The user in whose spool that is, as far as it matters."""
+        return ""
+
     def output(self, user: str, path: str, most: int, offset: int) -> bytes:
         """Up to `most` bytes of a job's output from `offset` on. Raises OSError (NotPlain, NotTheirs, ...).
 
@@ -178,6 +182,9 @@ class UsersHands(Hands):
 
     def read(self, path: Path, most: int) -> tuple[bytes, float]:
         return self._helper.read(path, most)
+
+    def user_at(self, path: Path) -> str:
+        return self._helper.spools.user_at(path) or ""
 
     def output(self, user: str, path: str, most: int, offset: int) -> bytes:
         return self._helper.read(Path(path), most, user, offset)[0]

@@ -40,6 +40,7 @@ class Server:
         self.world = World(folder)
         self.moms: dict[int, subprocess.Popen[bytes]] = {}
         self.stale_s: float | None = None
+        self.users: bool = json.loads((folder / "site.json").read_text()).get("users", False)
 
     async def run(self) -> None:
         stop = asyncio.Event()
@@ -51,6 +52,7 @@ class Server:
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
             servers.append(await asyncio.start_unix_server(self.connected, str(self.folder / name), limit=1 << 26))
+            (self.folder / name).chmod(0o666 if self.users and name != "control" else 0o600)
         cycle = asyncio.create_task(self.cycle())
         await stop.wait()
         cycle.cancel()
@@ -97,7 +99,7 @@ class Server:
             nodefile = [node for node, _, _ in job.shares]  # one line a chunk
         base.with_suffix(".nodes").write_text("".join(f"{node}\n" for node in nodefile))
         base.with_suffix(".SC").write_bytes(job.script.encode(errors="surrogateescape"))
-        user = pwd.getpwuid(os.geteuid())
+        user = self.runs_as(job)
         environment = {
             "HOME": user.pw_dir,
             "LOGNAME": user.pw_name,
@@ -129,11 +131,32 @@ class Server:
             "exceeded": EXCEEDED[world.dialect],
         }
         base.with_suffix(".json").write_text(json.dumps(spec))
+        for suffix in (".nodes", ".SC", ".json"):
+            os.chown(base.with_suffix(suffix), user.pw_uid, user.pw_gid)
         self.follow(job)
 
+    def runs_as(self, job: Job) -> pwd.struct_passwd:
+        """The job's owner, where this is a site of real users and there is such a one."""
+        try:
+            return pwd.getpwnam(job.owner if self.users else "")
+        except KeyError:
+            return pwd.getpwuid(os.geteuid())
+
     def follow(self, job: Job, *again: str) -> None:
-        argv = [sys.executable, "-S", "-E", str(MOM), str(self.folder), str(job.number), *again]
-        self.moms[job.number] = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        words = ["-S", "-E", str(MOM), str(self.folder), str(job.number), *again]
+        user = self.runs_as(job)
+        if user.pw_uid == os.geteuid():
+            self.moms[job.number] = subprocess.Popen([sys.executable, *words], stdin=subprocess.DEVNULL)
+            return
+        words[2] = str(self.folder / MOM.name)
+        self.moms[job.number] = subprocess.Popen(
+            ["/usr/bin/python3", *words],
+            stdin=subprocess.DEVNULL,
+            user=user.pw_uid,
+            group=user.pw_gid,
+            extra_groups=os.getgrouplist(user.pw_name, user.pw_gid),
+            cwd="/",
+        )
 
     def mom_started(self, node: str) -> None:
         """OpenPBS's gives up what ran, and does not look after its processes; Torque's goes on with it (-p)."""
@@ -170,6 +193,9 @@ class Server:
             if "control" in request:
                 writer.write(json.dumps(self.control(request)).encode() + b"\n")
                 return
+            peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            if self.users and (uid := int.from_bytes(peer[4:8], sys.byteorder)):
+                request["user"] = pwd.getpwuid(uid).pw_name
             mischief = self.mischief()
             out, err, code = self.answer(request, mischief)
             if request["command"] in mischief.get("hang", ()):
@@ -334,8 +360,8 @@ class Server:
     def pbs_rstat(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
         return listings.reservations(self.world), "", 0
 
-    def changing(self, command: str, word: str) -> tuple[Job | None, Answer]:
-        """The job that a command names, or what it says where there is none."""
+    def changing(self, command: str, word: str, request: dict[str, Any]) -> tuple[Job | None, Answer]:
+        """The job that a command names, or what it says where there is none, or where it is another user's."""
         openpbs, job = self.world.dialect == "openpbs", self.job(word)
         if job is None:
             if openpbs:
@@ -346,6 +372,8 @@ class Server:
             if openpbs:
                 return None, ("", f"{command}: Job has finished {job.number}.{self.world.head}\n", 35)
             return None, ("", f"{command}: Request invalid for state of job {job.number}.{self.world.head}\n", 170)
+        if self.users and request["user"] not in (job.owner, "root"):
+            return None, ("", f"{command}: Unauthorized Request  {job.number}.{self.world.head}\n", 159)
         return job, ("", "", 0)
 
     def qdel(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
@@ -353,7 +381,7 @@ class Server:
         for word in words:
             if word.startswith("-") or (word.isdigit() and words[words.index(word) - 1] == "-W"):
                 continue
-            job, said = self.changing("qdel", word)
+            job, said = self.changing("qdel", word, request)
             if job is None:
                 err, code = err + said[1], said[2]
                 continue
@@ -375,13 +403,13 @@ class Server:
         return "", err, code
 
     def qhold(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
-        return self._hold("qhold", words, True)
+        return self._hold("qhold", words, request, True)
 
     def qrls(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
-        return self._hold("qrls", words, False)
+        return self._hold("qrls", words, request, False)
 
-    def _hold(self, command: str, words: list[str], hold: bool) -> Answer:
-        job, said = self.changing(command, words[-1])
+    def _hold(self, command: str, words: list[str], request: dict[str, Any], hold: bool) -> Answer:
+        job, said = self.changing(command, words[-1], request)
         if job is None:
             return said
         job.holds = job.holds.replace("u", "") + ("u" if hold else "")
@@ -392,7 +420,7 @@ class Server:
 
     def qalter(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
         openpbs = self.world.dialect == "openpbs"
-        job, said = self.changing("qalter", words[-1])
+        job, said = self.changing("qalter", words[-1], request)
         if job is None:
             return said
         id = f"{job.number}.{self.world.head}"
@@ -412,7 +440,7 @@ class Server:
 
     def qsig(self, request: dict[str, Any], words: list[str], now: float) -> Answer:
         openpbs = self.world.dialect == "openpbs"
-        job, said = self.changing("qsig", words[-1])
+        job, said = self.changing("qsig", words[-1], request)
         if job is None:
             return said
         id = f"{job.number}.{self.world.head}"

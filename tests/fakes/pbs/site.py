@@ -33,6 +33,7 @@ class PbsSite:
     nodes: int
     cpus: int
     maui: bool
+    users: bool = False
     server: subprocess.Popen[bytes] | None = None
 
     @property
@@ -158,16 +159,26 @@ def pbs_site(
     node_fail_requeue_s: float = 310.0,
     queues: Sequence[Mapping[str, Any]] = (),
     default_queue: str = "batch",
+    users: bool = False,
 ) -> Iterator[PbsSite]:
     """OpenPBS orders strictly; Torque has Maui's backfilling, or a scheduler that starts whatever fits.
 
-    `queues`: as :class:`tests.fakes.pbs.world.Queue` has them; none: an execution queue `batch`.
+    `queues`: as :class:`tests.fakes.pbs.world.Queue` has them; none: an execution queue `batch`. `users`: root runs it
+    for real users. The kernel says which of them asks, and a job and its mom run as its owner.
     """
     folder = Path(tempfile.mkdtemp(prefix="ejb-pbs-"))
-    site = PbsSite(folder, dialect, nodes, cpus, maui)
+    site = PbsSite(folder, dialect, nodes, cpus, maui, users)
+    python, client = sys.executable, CLIENT
     try:
         (folder / "bin").mkdir()
         (folder / "jobs").mkdir()
+        if users:  # others cannot read a checkout of root's, nor the interpreter in it
+            folder.chmod(0o755)
+            (folder / "jobs").chmod(0o1777)
+            python, client = "/usr/bin/python3", folder / CLIENT.name
+            for file in (CLIENT, CLIENT.with_name("mom.py")):
+                shutil.copyfile(file, folder / file.name)
+                (folder / file.name).chmod(0o644)
         settings = {
             "dialect": dialect,
             "scheduler": "easy" if maui or dialect == "openpbs" else "fifo",
@@ -181,11 +192,12 @@ def pbs_site(
             "node_fail_requeue": node_fail_requeue_s,
             "queues": list(queues),
             "default_queue": default_queue,
+            "users": users,
         }
         (folder / "site.json").write_text(json.dumps(settings))
         for name in (*COMMANDS, *(MAUI if maui else ()), *(("pbs_rstat",) if dialect == "openpbs" else ())):
             file = folder / "bin" / name
-            words = [sys.executable, "-S", "-E", str(CLIENT), str(folder), name]
+            words = [python, "-S", "-E", str(client), str(folder), name]
             file.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             file.chmod(0o755)
         site.start()

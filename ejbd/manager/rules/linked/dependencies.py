@@ -322,6 +322,7 @@ def _stands_before(view: ClusterView | None, job: Job) -> bool:
     """Whether the user has a batch job of the same name that is not EJB's and was submitted earlier."""
     return any(
         seen.name == job.name
+        and seen.user == job.user  # of many users any may call a job so
         and not (seen.foreign or seen.state.ended or seen.mark.startswith(TAG_PREFIX))
         and (seen.submit_s is None or seen.submit_s <= job.submit_s)
         for seen in (view.jobs if view is not None else ())
