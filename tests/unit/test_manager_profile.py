@@ -66,6 +66,24 @@ async def test_auto_finds_the_profile_by_what_is_launched_and_plans_with_its_wid
     assert stop["timeout_s"] >= row.spec["profile"]["grace_s"] + 30, "it is killed after its grace, and judged"
 
 
+async def test_ranks_of_open_mpi_are_spread_until_a_worker_says_that_its_mpirun_cannot(live: LiveWorld) -> None:
+    job = await running_on_four(live, mpi="openmpi")
+    await live.poll(10)
+    live.workers[f"{job}.1"].fail = {"launch": {"one_node": True}}
+    await live.begin(live.subjobs(job)[2].id)
+    await live.work()
+    live.workers[f"{job}.1"].fail = {}
+    for _ in range(4):
+        await live.poll(5)
+        await live.work()
+    spread = [one["launcher"] for one in payloads(live, "launch") if one["size"] == 8]
+    assert sorted(one["host"] for one in spread) == ["ejb-w1", "ejb-w2"]
+    assert all(one["hosts"] == ["ejb-w1"] * 4 + ["ejb-w2"] * 4 for one in spread)
+    sizes = [(size, len({seat.worker for seat in one.placement})) for one in live.epochs(job) for size in [one.size]]
+    assert sizes[:2] == [(4, 1), (8, 2)] and sizes[2:] == [(4, 1)] * (len(sizes) - 2) and len(sizes) > 2, sizes
+    assert live.epochs(job)[-1].state == "running"
+
+
 async def test_a_program_without_a_profile_is_as_it_was_and_engine_profile_says_so(live: LiveWorld) -> None:
     assert live.job(await live.submit(engine="auto")).engine == "none"
     with pytest.raises(EjbError, match="no profile is for what the job launches"):

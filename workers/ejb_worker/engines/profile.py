@@ -262,7 +262,8 @@ class ProfileCheckpoint(Checkpoint):
         if found.verdict == FINISHED:
             return Outcome(False, "it had finished before it heard that it should stop", exits=dict.fromkeys(ranks, 0))
         allowed = run.profile.stopped.codes
-        odd = {rank: code for rank, code in codes.items() if code not in allowed and not run.killed}
+        ends = {} if run.epoch.launcher and not run.judges else codes  # a launcher's daemon says nothing of ranks
+        odd = {rank: code for rank, code in ends.items() if code not in allowed and not run.killed}
         if found.verdict == STOPPED and not odd:
             sizes = dict.fromkeys(ranks, 0)
             if run.judges:
