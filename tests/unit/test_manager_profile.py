@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ejbd.errors import EjbError
+from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.appprofile import programs_of, unfit, why_not
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.profiles.reading import SHIPPED, read_all
@@ -93,6 +94,22 @@ async def test_a_program_without_a_profile_is_as_it_was_and_engine_profile_says_
 async def test_widths_that_the_job_says_count_before_those_of_its_profile(live: LiveWorld) -> None:
     job = await running_on_four(live, widths="3,8")
     assert live.epochs(job)[0].size == 3
+
+
+async def test_a_move_costs_by_its_width_what_moves_to_it_have_cost(live: LiveWorld) -> None:
+    job = await grown(live)
+    rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)).rungs)
+    assert rungs is not None and rungs.moves_s == ()
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    await live.poll(1)
+    assert told(live, job)[-1] == ("running", 8, 1)
+    rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)).rungs)
+    assert rungs is not None and len(rungs.moves_s) == len(rungs.widths), "by what the move to eight has cost"
+    own = await live.submit(**{**OWN, "lambda_s": 7.0})
+    rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(own)).rungs)
+    assert rungs is not None and rungs.moves_s == (), "what a job says holds for every width"
 
 
 async def test_what_ends_when_it_is_told_to_stop_has_finished(live: LiveWorld) -> None:
