@@ -34,7 +34,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One move. `processors`: those that the ranks left. `restart_s` None: they were not started again (yet)."""
+    """One move. `processors`: those that the ranks left. `restart_s` None: they were not started again (yet).
+
+    `to_processors`: those on which they went on, where that is known.
+    """
 
     processors: int
     bytes: int
@@ -42,6 +45,7 @@ class Measurement:
     write_s: float
     wait_s: float
     restart_s: float | None
+    to_processors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,18 @@ class Guess:
     @property
     def write_s(self) -> float:
         return self.bytes / self.bytes_per_s
+
+
+def moves_to(measurements: Sequence[Measurement], floor_s: float) -> dict[int, float]:
+    """What a move to each width has cost (seconds), as far as any ended there: medians of the newest few of each.
+
+    `measurements` come newest first; nothing is below `floor_s`.
+    """
+    found: dict[int, list[float]] = {}
+    for one in measurements:
+        if one.to_processors is not None and one.restart_s is not None:
+            found.setdefault(one.to_processors, []).append(one.checkpoint_s + one.wait_s + one.restart_s)
+    return {width: max(floor_s, median(costs[:RECENT])) for width, costs in sorted(found.items())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,9 +64,6 @@ if asked:
         os.fsync(file.fileno())
     os.rename(path + ".tmp", path)
     sys.exit(85)
-if rank == 0 and "-deffnm" in sys.argv:  # as GROMACS does: without this line its profile takes it for failed
-    with open(sys.argv[sys.argv.index("-deffnm") + 1] + ".log", "a") as file:
-        file.write("Finished mdrun on rank 0\\n")
 print(f"{{name}}: rank {{rank}} done after {{step}} steps", flush=True)
 """
 PROGRAMS = (

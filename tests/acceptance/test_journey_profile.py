@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from tests.acceptance.journeys import made_again, nothing_left
 from tests.acceptance.sites import LocalSite, SlurmSite
 from tests.fakes.daemon import Daemon, until
+from tests.fakes.mpi import build_open_mpi, open_mpi_first
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 from tests.integration.test_profiles_applications import LAMMPS, water
 from tests.integration.test_worker_profile import PROGRAM, TEXT, total
@@ -33,12 +36,13 @@ def script(launch: str, folder: Path, engine: str) -> str:
     return f"#!/bin/sh\n#SBATCH -n 8 -t 2 -o {folder}/out.txt\n#EJB engine={engine} restartable\n{launch}\n"
 
 
-def widened(daemon: Daemon, site: Any, text: str) -> list[int]:
+def widened(daemon: Daemon, site: Any, text: str, env: dict[str, str] | None = None) -> list[int]:
     """The widths that it had, one after the other, up to its end."""
-    plan = daemon.client.post("/v1/jobs/plan", json=body(text)).json()
+    env = env or {}
+    plan = daemon.client.post("/v1/jobs/plan", json=body(text) | {"env": env}).json()
     assert plan["engine"] == "profile" and "field stops and resumes it" in plan["why"], plan
     assert plan["application"]["profile"] == "field" and plan["application"]["widths"][0]["ranks"] == 8
-    job = daemon.submit(script=text, ranks=8, time="2:00", overrides={"engine": None})
+    job = daemon.submit(script=text, ranks=8, time="2:00", env=env, overrides={"engine": None})
     daemon.wait_event(job, "epoch.running", 1)
     site.more()
     daemon.wait_event(job, "epoch.running", 2)
@@ -80,6 +84,51 @@ def test_it_starts_narrow_widens_twice_and_its_result_is_the_same(tmp_path: Path
         site.close()
 
 
+MPI_PROFILE = TEXT.replace('["reshapable.py"]', '["field_mpi"]').replace('["state.json"]', '["state.bin"]')
+CELLS = 240
+CLOCKS_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def field(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An Open MPI program that goes on at another width, as a job has it, and what it makes of a few steps alone."""
+    program = tmp_path_factory.mktemp("field") / "field_mpi"
+    built, why = build_open_mpi(Path(__file__).parents[1] / "fakes" / "field_mpi.c", program)
+    if built is None:
+        pytest.skip(why)
+    return built
+
+
+def alone(field: Path, folder: Path, steps: int) -> str:
+    """The result of one rank that nothing stops."""
+    folder.mkdir()
+    words = [str(field), str(CELLS), str(steps), "0"]
+    subprocess.run(words, cwd=folder, env={**os.environ, **QUIET}, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    return (folder / "result.txt").read_text()
+
+
+def test_ranks_of_open_mpi_are_spread_over_nodes_and_the_field_is_the_same_to_the_bit(
+    tmp_path: Path, field: Path
+) -> None:
+    """One mpirun at home, and its daemons with the other workers: with two ranks on one node first, with all on two."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "field.toml").write_text(MPI_PROFILE)
+    site = LocalSite(tmp_path, 4, 4, block=8, fillers=(2, 2, 2))
+    daemon = Daemon(tmp_path, site.toml, {"EJB_PROFILES": str(tmp_path / "profiles")}, as_program=True)
+    case, steps = tmp_path / "case", 900
+    case.mkdir()
+    try:
+        site.fill()
+        daemon.start()
+        text = script(f"cd {case}\nmpirun -np $SLURM_NTASKS {field} {CELLS} {steps} 40000", tmp_path, "auto")
+        widths = widened(daemon, site, text, QUIET | {"PATH": open_mpi_first(tmp_path / "bin")})
+        assert widths[0] == 2 and widths == sorted(set(widths)) and len(widths) >= 3 and widths[-1] > 4, widths
+        assert (case / "result.txt").read_text() == alone(field, tmp_path / "alone", steps)
+    finally:
+        daemon.stop()
+        site.close()
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm():
@@ -89,25 +138,34 @@ def cluster() -> Iterator[SlurmCluster]:
 
 
 @pytest.mark.slurm
+@pytest.mark.parametrize("mpi", [False, True], ids=["srun", "open-mpi"])
 def test_beside_other_jobs_of_a_real_slurm_it_ends_before_the_rigid_job_begins(
-    cluster: SlurmCluster, tmp_path: Path
+    cluster: SlurmCluster, tmp_path: Path, mpi: bool, request: pytest.FixtureRequest
 ) -> None:
-    """The same job under sbatch waits behind others until they end; by its profile it is done by then."""
+    """The same job under sbatch waits behind others until they end; by its profile it is done by then.
+
+    Ranks of Open MPI have one mpirun, whose daemons EJB's workers start on the other nodes.
+    """
     (tmp_path / "profiles").mkdir()
-    (tmp_path / "profiles" / "field.toml").write_text(TEXT)
+    (tmp_path / "profiles" / "field.toml").write_text(MPI_PROFILE if mpi else TEXT)
     site = SlurmSite(cluster, tmp_path)
     case = tmp_path / "case"
     case.mkdir()
-    steps = 300
+    steps, env = 300, {}
+    launch = f"srun -n $SLURM_NTASKS {sys.executable} {PROGRAM} {steps} 0.12"
+    if mpi:
+        field = request.getfixturevalue("field")
+        launch = f"mpirun -np $SLURM_NTASKS {field} {CELLS} {steps} 120000"
+        env = QUIET | {"PATH": open_mpi_first(tmp_path / "bin")}
     text = f"#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node=2 -t 5 -o {tmp_path}/out.txt\n#EJB engine=auto restartable\n"
-    text += f"cd {case}\nsrun -n $SLURM_NTASKS {sys.executable} {PROGRAM} {steps} 0.12\n"
+    text += f"cd {case}\n{launch}\n"
     environment = {**site.environment, "EJB_PROFILES": str(tmp_path / "profiles")}
     daemon = Daemon(tmp_path, site.toml, environment, as_program=True)
     try:
         site.fill()
         rigid = cluster.sbatch("-N", "2", "--ntasks-per-node=2", "-t", "5", script="sleep 1")
         daemon.start()
-        job = daemon.submit(script=text, ranks=4, time="5:00", overrides={"engine": None, **site.layout})
+        job = daemon.submit(script=text, ranks=4, time="5:00", env=env, overrides={"engine": None, **site.layout})
         daemon.wait_event(job, "epoch.running", 1)
         site.more()
         daemon.wait_event(job, "epoch.running", 2)
@@ -117,8 +175,12 @@ def test_beside_other_jobs_of_a_real_slurm_it_ends_before_the_rigid_job_begins(
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
         widths = [e["data"]["ranks"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         assert widths[0] == 1 and widths == sorted(set(widths)) and widths[-1] <= 4, widths
-        assert (case / "result.txt").read_text() == total(steps)
-        assert cluster.states()[rigid] == "PENDING", "the block is still there: the rigid job has not begun"
+        same = alone(field, tmp_path / "alone", steps) if mpi else total(steps)
+        assert (case / "result.txt").read_text() == same
+        begins = cluster.run("squeue", "-h", "-t", "all", "-o", "%S", "-j", rigid).strip()
+        # What the job gives back at its end may be what the rigid job begins on.
+        soonest = final["end_s"] - CLOCKS_S
+        assert begins == "N/A" or datetime.fromisoformat(begins).timestamp() > soonest, "the rigid job has not begun"
         nothing_left(daemon, site, job)
     finally:
         daemon.stop()

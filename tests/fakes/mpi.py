@@ -50,7 +50,12 @@ def build_loaded_rank(folder: Path) -> list[str]:
 
 
 def build_open_mpi_rank(folder: Path) -> tuple[Path | None, str]:
-    """The same rank for Open MPI, or why there is none.
+    """The same rank for Open MPI, or why there is none."""
+    return build_open_mpi(SOURCE, folder / "open_mpi_rank")
+
+
+def build_open_mpi(source: Path, program: Path) -> tuple[Path | None, str]:
+    """Compile an MPI program with Open MPI, or say why that cannot be.
 
     Debian's libopenmpi-dev, once installed, is what `mpicc` means. Where that is not wanted, EJB_TEST_OPEN_MPI names a
     folder that it was unpacked into.
@@ -65,8 +70,7 @@ def build_open_mpi_rank(folder: Path) -> tuple[Path | None, str]:
         if headers is None:
             return None, f"EJB_TEST_OPEN_MPI={unpacked}: libopenmpi-dev was not unpacked there"
         words += ["-I", str(headers.parent)]
-    program = folder / "open_mpi_rank"
-    words += ["-o", str(program), str(SOURCE), *(["-l:libmpi.so.40"] if unpacked else [])]
+    words += ["-o", str(program), str(source), *(["-l:libmpi.so.40"] if unpacked else [])]
     done = subprocess.run(words, capture_output=True, timeout=120, check=False)
     if done.returncode == 0:
         return program, ""

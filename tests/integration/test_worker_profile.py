@@ -142,15 +142,29 @@ def test_a_stop_file_that_was_left_over_is_removed_before_a_launch_and_after_a_s
     assert one.stop()["ok"] and not stale.exists()
 
 
-def test_code_0_alone_is_no_end(there: World) -> None:
+def test_code_0_alone_is_no_end_once_it_was_resumed(there: World) -> None:
     one = Application(there, "code=0", text=TEXT.replace("codes = [85]", "codes = [0, 85]"))
-    there.launch_file(*one.argv)
-    assert one.launch(1)["ok"]
-    eventually(lambda: one.steps() > 0)
+    one.begin(1)
+    assert one.stop()["ok"]
+    one.begin(2, restart=1)
     (there.spool / "STOP").touch()  # not by EJB
-    assert there.exits(1) == {0: 85}
+    assert there.exits(2)[0] == 85
     (said,) = there.manager.of_kind("log")
     assert "it has stopped itself, and has not finished" in said["message"]
+
+
+def test_what_ends_by_itself_at_its_first_start_ends_with_its_own_code(there: World) -> None:
+    """Its success line is nowhere (in another log, say), or it was stopped by its user: as under the batch system."""
+    one = Application(there, text=TEXT.replace("^done at step", "^never said"), pace="0.01")
+    assert one.launch(1)["ok"]
+    assert there.exits(1) == {0: 0}
+    stopped = Application(there, "code=0", text=TEXT.replace("codes = [85]", "codes = [0, 85]"))
+    (there.spool / "result.txt").unlink()
+    stopped.epoch = 1
+    stopped.begin(1)
+    (there.spool / "STOP").touch()
+    assert there.exits(2) == {0: 0}
+    assert there.manager.of_kind("log") == []
 
 
 def test_state_that_cannot_be_copied_goes_on_at_its_own_width_alone(there: World) -> None:
@@ -215,3 +229,18 @@ def test_a_checkpoint_without_its_record_is_spoiled(there: World) -> None:
     (there.epoch_dir(1) / "checkpoint" / "stopped.json").unlink()
     failed = one.launch(2, restart=1)
     assert not failed["ok"] and failed["data"]["spoiled"]
+
+
+def test_an_mpirun_that_is_not_open_mpi_4_is_not_spread(there: World) -> None:
+    """Of a launch whose ranks are on several workers; its daemons are started by other means than EJB knows."""
+    mpirun = there.spool / "mpirun"
+    mpirun.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 5.0.3'\n")
+    mpirun.chmod(0o755)
+    one = Application(there)
+    one.epoch += 1
+    file = there.launch_file(*one.argv, size=2)
+    payload = there.launch_payload(file, ranks=1, epoch=1, engine="profile")
+    launcher = {"argv": [str(mpirun), "-np", "2"], "env": {}, "host": "ejb-w1", "hosts": ["ejb-w1", "ejb-w2"]}
+    failed = there.manager.run("launch", {**payload, "size": 2, "profile": one.profile, "launcher": launcher}, epoch=1)
+    assert not failed["ok"] and "is Open MPI 5: its ranks stay on one node" in failed["error"], failed
+    assert failed["data"] == {"one_node": True}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ejbd.core.checkpoint_interval import CheckpointInterval, checkpoint_interval, daly, mtbf_of, young
-from ejbd.core.cost import RECENT, Guess, Measurement, Source, in_words, move_cost, nearest, spool_speed
+from ejbd.core.cost import RECENT, Guess, Measurement, Source, in_words, move_cost, moves_to, nearest, spool_speed
 
 seconds = st.floats(0.0, 1e5)
 sizes = st.integers(1, 4096)
@@ -159,3 +159,16 @@ def test_how_often_to_checkpoint() -> None:
         "every 1.53e+04 s (the job says auto): a checkpoint costs 60 s, and one of 16 nodes fails every 1.97e+06 s"
     )
     assert checkpoint_interval("auto", "the job", 7200.0, 1, 3600.0).seconds == 7200.0, "no more often than they cost"
+
+
+def test_a_move_costs_by_the_width_at_which_it_ended() -> None:
+    measured = [
+        replace(ONE, to_processors=16, restart_s=60.0),
+        replace(ONE, to_processors=4),
+        replace(ONE, to_processors=16, restart_s=20.0),
+        replace(ONE, to_processors=8, restart_s=None),
+        ONE,
+    ]
+    assert moves_to(measured, 1.0) == {4: 3.5, 16: 42.5}
+    assert moves_to(measured, 5.0)[4] == 5.0
+    assert moves_to([], 1.0) == {}

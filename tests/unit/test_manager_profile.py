@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ejbd.errors import EjbError
+from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.appprofile import programs_of, unfit, why_not
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.profiles.reading import SHIPPED, read_all
@@ -66,6 +67,24 @@ async def test_auto_finds_the_profile_by_what_is_launched_and_plans_with_its_wid
     assert stop["timeout_s"] >= row.spec["profile"]["grace_s"] + 30, "it is killed after its grace, and judged"
 
 
+async def test_ranks_of_open_mpi_are_spread_until_a_worker_says_that_its_mpirun_cannot(live: LiveWorld) -> None:
+    job = await running_on_four(live, mpi="openmpi")
+    await live.poll(10)
+    live.workers[f"{job}.1"].fail = {"launch": {"one_node": True}}
+    await live.begin(live.subjobs(job)[2].id)
+    await live.work()
+    live.workers[f"{job}.1"].fail = {}
+    for _ in range(4):
+        await live.poll(5)
+        await live.work()
+    spread = [one["launcher"] for one in payloads(live, "launch") if one["size"] == 8]
+    assert sorted(one["host"] for one in spread) == ["ejb-w1", "ejb-w2"]
+    assert all(one["hosts"] == ["ejb-w1"] * 4 + ["ejb-w2"] * 4 for one in spread)
+    sizes = [(size, len({seat.worker for seat in one.placement})) for one in live.epochs(job) for size in [one.size]]
+    assert sizes[:2] == [(4, 1), (8, 2)] and sizes[2:] == [(4, 1)] * (len(sizes) - 2) and len(sizes) > 2, sizes
+    assert live.epochs(job)[-1].state == "running"
+
+
 async def test_a_program_without_a_profile_is_as_it_was_and_engine_profile_says_so(live: LiveWorld) -> None:
     assert live.job(await live.submit(engine="auto")).engine == "none"
     with pytest.raises(EjbError, match="no profile is for what the job launches"):
@@ -75,6 +94,22 @@ async def test_a_program_without_a_profile_is_as_it_was_and_engine_profile_says_
 async def test_widths_that_the_job_says_count_before_those_of_its_profile(live: LiveWorld) -> None:
     job = await running_on_four(live, widths="3,8")
     assert live.epochs(job)[0].size == 3
+
+
+async def test_a_move_costs_by_its_width_what_moves_to_it_have_cost(live: LiveWorld) -> None:
+    job = await grown(live)
+    rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)).rungs)
+    assert rungs is not None and rungs.moves_s == ()
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    await live.poll(1)
+    assert told(live, job)[-1] == ("running", 8, 1)
+    rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)).rungs)
+    assert rungs is not None and len(rungs.moves_s) == len(rungs.widths), "by what the move to eight has cost"
+    own = await live.submit(**{**OWN, "lambda_s": 7.0})
+    rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(own)).rungs)
+    assert rungs is not None and rungs.moves_s == (), "what a job says holds for every width"
 
 
 async def test_what_ends_when_it_is_told_to_stop_has_finished(live: LiveWorld) -> None:

@@ -168,7 +168,7 @@ ENDS = [
     ("own", 85, "stdout", "", STOPPED),
     ("own", 1, "stdout", "", FAILED),
 ]  # fmt: skip
-VALUES = {"deffnm": "md", "endTime": "0.5"}
+VALUES = {"deffnm": "md", "log": "md.log", "endTime": "0.5"}
 
 
 @pytest.mark.parametrize(("name", "code", "log", "text", "verdict"), ENDS)
@@ -185,6 +185,12 @@ def test_a_stop_is_judged_by_its_checkpoint_also_where_it_had_to_be_killed() -> 
     assert none.verdict is FAILED and "after the grace" in none.why
     own = judge(SHIPPED_PROFILES["own"], Seen(-9, {}, asked=True, killed=True), VALUES)
     assert own.verdict is FAILED, "nothing tells that its state was written"
+
+
+def test_a_value_without_its_option_may_be_made_of_names_above_it() -> None:
+    words = ["gmx", "mdrun", "-deffnm", "md"]
+    assert values_of(SHIPPED_PROFILES["gromacs"], words, lambda _: None)["log"] == "md.log"
+    assert values_of(SHIPPED_PROFILES["gromacs"], [*words, "-g", "a.log"], lambda _: None)["log"] == "a.log"
 
 
 def test_a_file_tells_an_end_if_it_was_written_since_the_launch() -> None:

@@ -11,10 +11,11 @@ from unittest.mock import patch
 
 import pytest
 
+from ejbd._workers.ejb_worker.profiles.since import from_json, note_logs
 from ejbd._workers.ejb_worker.profiles.state import copy_state, newest, put_back, state_files
 from ejbd.profiles.acts.trying import Trial, try_profile
 from ejbd.profiles.profile import Profile
-from ejbd.profiles.reading import parse
+from ejbd.profiles.reading import SHIPPED, parse, read_all
 from tests.fakes.ejb_sim import ejb_command
 
 PROGRAM = Path(__file__).parents[1] / "fakes" / "reshapable.py"
@@ -45,6 +46,24 @@ def tried(tmp_path: Path, one: Profile, *words: str, widths: tuple[int, int] = (
     case.mkdir(exist_ok=True)
     command = [sys.executable, str(PROGRAM), "60", "0.02", *words]
     return try_profile(one, command, case, tmp_path / "scratch", widths, longest_s=60.0)
+
+
+def test_of_a_log_that_goes_on_from_an_earlier_place_all_that_is_new_counts(tmp_path: Path) -> None:
+    """As GROMACS has it: what stands behind its checkpoint is cut off, and a quick end is shorter than that was."""
+    gromacs, values = read_all([SHIPPED])["gromacs"], {"deffnm": "md", "log": "md.log"}
+    log, kept = tmp_path / "md.log", "step 0\nReceived the INT signal, stopping within 20 steps\nstep 20\n"
+    log.write_text(kept + "averages\n" * 50)
+    since = from_json(note_logs(gromacs, tmp_path, values, "mark").to_json())
+    assert since.texts(gromacs, tmp_path, values, tmp_path / "out")["md.log"] == ""
+    new = "restarting\nReceived the TERM signal, stopping within 20 steps\n"
+    with log.open("r+") as file:
+        file.truncate(len(kept))
+        file.seek(len(kept))
+        file.write(new)
+    assert since.texts(gromacs, tmp_path, values, tmp_path / "out")["md.log"] == new
+    with log.open("a") as file:
+        file.write("averages\n" * 80)
+    assert since.texts(gromacs, tmp_path, values, tmp_path / "out")["md.log"] == new + "averages\n" * 80
 
 
 def test_a_right_profile_comes_through_at_three_widths_bit_for_bit(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcom
 from .files import make_dir, read_json
 from .loop import Loop, Timer
 from .mpi import MpiEpoch
+from .mpirun import OneNodeOnly, Spread
 from .nodefolder import Scratch
 from .processes import Child, Processes
 from .rankinput import RankInput
@@ -97,7 +98,7 @@ class LaunchError(Exception):
     """One sentence; `code` is what a shell would say (127 not found, 126 not executable); 0: not its fault.
 
     `spoiled`: the checkpoint to restart from is, wherever one tries. `broken`: ranks were being restored and ended, or
-    did not come back in time.
+    did not come back in time. `one_node`: what starts them cannot do so on several.
     """
 
     def __init__(self, message: str, code: int = 1, *, spoiled: bool = False) -> None:
@@ -105,10 +106,13 @@ class LaunchError(Exception):
         self.code = code
         self.spoiled = spoiled
         self.broken = False
+        self.one_node = False
 
     @property
     def data(self) -> Dict[str, Any]:
         """For the result of the operation."""
+        if self.one_node:
+            return {"one_node": True}
         if self.spoiled or self.broken:
             return {"spoiled": True} if self.spoiled else {"broken": True}
         return {"code": self.code} if self.code else {}
@@ -183,9 +187,12 @@ class EpochRun:
                 start_service=self._start_service,
                 report=report,
             )
-        # One command that starts all ranks: its end is theirs. All of the epoch's ranks are on this worker.
+        # One command that starts all ranks: its end is theirs. They are on this worker, or spread over several.
         self._launcher: Optional[Dict[str, Any]] = payload.get("launcher")
         self._cpus = place.cpus_of(payload)
+        self._spread: Optional[Spread] = None
+        if self._launcher is not None and self._launcher.get("hosts"):
+            self._spread = Spread(self._launcher, self._context)
         self._codes: Dict[int, int] = {}
         self._bringing_up: Optional[Iterator[None]] = None
         self._launch_done: Optional[Callable[[Optional[LaunchError]], None]] = None
@@ -227,7 +234,9 @@ class EpochRun:
 
     def _stands_for(self, rank: int) -> Iterable[int]:
         """The ranks that the process of `rank` is, or has started."""
-        return (rank,) if self._launcher is None else range(self._context.size)
+        if self._launcher is None:
+            return (rank,)
+        return range(self._context.size) if self._spread is None or self._spread.home else ()
 
     @property
     def pids(self) -> Dict[str, int]:
@@ -255,7 +264,9 @@ class EpochRun:
         except LaunchError as error:
             self._brought_up(error)
         except EngineError as error:
-            self._brought_up(LaunchError(str(error), 0, spoiled=isinstance(error, SpoiledCheckpoint)))
+            failed = LaunchError(str(error), 0, spoiled=isinstance(error, SpoiledCheckpoint))
+            failed.one_node = isinstance(error, OneNodeOnly)
+            self._brought_up(failed)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._brought_up(LaunchError(_sentence(error), code_of(error)))
         else:
@@ -303,6 +314,9 @@ class EpochRun:
             self._start_service(name, command)
         if self._mpi is not None:
             yield from self._mpi.bring_up()
+        if self._spread is not None:
+            env = self._environment(int(self._payload["ranks"][0]["rank"]), [0], launch["env"], {})
+            yield from self._spread.ready(_launchers_environment(env, (self._launcher or {})["env"]))
         self._tell_degrees()
         self.first_s = round(time.monotonic() - self._launch_began, 3)
         for entry in self._payload["ranks"][: None if self._launcher is None else 1]:
@@ -455,6 +469,8 @@ class EpochRun:
 
     def signal(self, signum: int) -> None:
         """To every rank and what it has started, as the batch system signals a step."""
+        if self._spread is not None and not self._spread.home:
+            return  # mpirun passes it on
         if signum == signal.SIGTERM:
             self._terminate()  # also those that ignore what the batch system sends
         else:
@@ -492,7 +508,8 @@ class EpochRun:
         argv = [str(word) for word in launch["argv"]]
         env = self._environment(rank, processors, launch["env"], launch.get("told") or {})
         if self._launcher is not None:
-            argv = [str(word) for word in self._launcher["argv"]] + argv
+            options = self._spread.options() if self._spread is not None else []
+            argv = [*(str(word) for word in self._launcher["argv"]), *options, *argv]
             env = _launchers_environment(env, self._launcher["env"])
         start = self._engine.launch if self._context.restart_dir is None else self._engine.restart
         output = os.path.join(self._folder, "output", str(rank))
@@ -500,6 +517,11 @@ class EpochRun:
         resizing.tell(self._processor_file(rank), self._processor(processors[0]))
         try:
             command = start(self._context, rank, argv, env)
+            if self._spread is not None and not self._spread.home:
+                daemon = self._spread.daemon(command.env)
+                if daemon is None:
+                    return  # mpirun had ended before it asked for one: nothing of it runs here
+                command = daemon
             self._context.ranks[rank] = self._processes.spawn(
                 command.argv,
                 env=command.env,
@@ -655,6 +677,8 @@ class EpochRun:
             self._all_ended()
 
     def _ended(self, rank: int, code: int) -> None:
+        if self._spread is not None and self._spread.home:
+            self._mpirun_ended(self._spread, code)
         if self._checkpoint is not None:
             self._advance()
         elif not self._stopping:
@@ -666,6 +690,12 @@ class EpochRun:
             self._tell(rank, self._final_code(rank, code))
         if not self.running:
             self._all_ended()
+
+    def _mpirun_ended(self, spread: Spread, code: int) -> None:
+        try:
+            spread.ended(code)
+        except OSError as error:
+            self._report("log", level="warning", message="other workers are not told of mpirun's end: %s" % error)
 
     def _tell(self, rank: int, code: int) -> None:
         """Report an end, in the order of the ends: the first one is the cause of those of its peers."""

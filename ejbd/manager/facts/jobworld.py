@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sqlalchemy import select
 
-from ejbd.core.cost import Guess, MoveCost, Source, move_cost
+from ejbd.core.cost import Guess, MoveCost, Source, move_cost, moves_to
 from ejbd.core.delta import Delta, DeltaByDegree, delta_at, delta_from_json
 from ejbd.core.evolving.course import Course, profile_from_json
 from ejbd.core.evolving.profiles import Profile
@@ -186,7 +186,21 @@ class JobWorld(JobRows):
         if profile and (broken := self._broken_widths()):
             listed = widths or range(least, self.job.processes + 1)
             widths = tuple(w for w in listed if w not in broken and shape.has(w, self.job.processes))
-        return rungs_of(self.job.processes, shape=shape, widths=widths, least=least, measured=self.measured_widths)
+        return rungs_of(
+            self.job.processes,
+            shape=shape,
+            widths=widths,
+            least=least,
+            measured=self.measured_widths,
+            moves_s=self._moves_to(),
+        )
+
+    def _moves_to(self) -> dict[int, float]:
+        """What a move to a width has cost; nothing where the job says it, or none was measured."""
+        if self.job.spec.get("lambda_s") is not None:
+            return {}
+        moves = self.ctx.history.moves(self.job.application or "")
+        return moves_to(moves, self.ctx.queue_settings(self.job.queue).lambda_floor_s)
 
     @property
     def measured_widths(self) -> dict[int, float]:

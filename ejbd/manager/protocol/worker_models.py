@@ -236,10 +236,17 @@ class DmtcpLaunch(Wire):
 
 
 class Launcher(Wire):
-    """The words before the program by which one process starts all ranks, and variables for it and them."""
+    """The words before the program by which one process starts all ranks, and variables for it and them.
+
+    Where several workers have the ranks: the name of this one, that of each rank's, and whether another one is on the
+    same machine.
+    """
 
     argv: Annotated[list[str], Field(min_length=1)]
     env: dict[str, str]
+    host: str = ""
+    hosts: list[str] = []
+    shares: bool = False
 
 
 def _known_engine(name: str) -> str:

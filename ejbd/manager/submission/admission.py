@@ -76,9 +76,8 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
             obstacle = open_mpi_obstacle(ctx, spec, first, engine)
             if obstacle and spec.elastic:
                 raise EjbError(Code.UNSUPPORTED, obstacle, hint="build it with MPICH, or submit with --elastic off")
-            about = (
-                f"engine {engine}; one mpirun starts Open MPI's ranks: it moves as a whole, from one node to another"
-            )
+            whole = "one mpirun starts Open MPI's ranks: it moves as a whole, from one node to another"
+            about = f"engine {engine}; {whole}" if engine == "dmtcp" else about
             elastic, why = not obstacle, obstacle or why
         if job.spec.walltime_s != given.spec.walltime_s:
             default = format_walltime(job.spec.walltime_s)

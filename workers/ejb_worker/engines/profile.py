@@ -178,7 +178,13 @@ class Run:
     # -- its end ----------------------------------------------------------------------------------------------------
 
     def judged(self, code: int) -> Judged:
-        """How it has ended, by the code of rank 0 (or of the launcher); written down for the other workers."""
+        """How it has ended, by the code of rank 0 (or of the launcher); written down for the other workers.
+
+        What leaves with 0 at its first start, before anything has told it to stop, has done what it was started for:
+        where a profile's line would be (another log, say) matters only once EJB has a part in it.
+        """
+        if code == 0 and not self.asked and self.epoch.restart_dir is None:
+            return self._written(Judged(FINISHED, "it has ended by itself with 0"))
         texts = self.since.texts(self.profile, self.folder, self.values, self.output)
         newer = self.since.newer(self.profile, self.folder, self.values)
         told = 128 - code if code > 128 else code  # as subprocess has it: negative by a signal
@@ -188,6 +194,9 @@ class Run:
                 found = Judged("failed", "it left no state: nothing is like %s" % ", ".join(self.patterns))
             else:
                 write_json(os.path.join(self.epoch.checkpoint_dir, RECORD), {"ranks": self.epoch.size})
+        return self._written(found)
+
+    def _written(self, found: Judged) -> Judged:
         write_json(os.path.join(self.epoch.folder, VERDICT), {"verdict": found.verdict, "why": found.why})
         return found
 
@@ -253,7 +262,8 @@ class ProfileCheckpoint(Checkpoint):
         if found.verdict == FINISHED:
             return Outcome(False, "it had finished before it heard that it should stop", exits=dict.fromkeys(ranks, 0))
         allowed = run.profile.stopped.codes
-        odd = {rank: code for rank, code in codes.items() if code not in allowed and not run.killed}
+        ends = {} if run.epoch.launcher and not run.judges else codes  # a launcher's daemon says nothing of ranks
+        odd = {rank: code for rank, code in ends.items() if code not in allowed and not run.killed}
         if found.verdict == STOPPED and not odd:
             sizes = dict.fromkeys(ranks, 0)
             if run.judges:

@@ -31,7 +31,7 @@ def values_of(profile: Any, words: Sequence[str], reads: ReadsFile) -> Dict[str,
             where = "%s is not there" % path if text is None else "no line of %s is like %r" % (path, one.line)
         if value is None and one.otherwise is None:
             raise NotFound("the profile %s does not find its %s: %s" % (profile.name, name, where))
-        found[name] = str(one.otherwise) if value is None else value
+        found[name] = filled(str(one.otherwise), found) if value is None else value
     return found
 
 

@@ -5,23 +5,32 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .filling import filled
 from .saying import STDOUT
 
 
-class Since:
-    """One launch in a folder. `logs`: length and inode of each log before it; `began_ns`: when it was, by the clock of
-    the folder's file system."""
+TAIL_BYTES = 64 * 1024
+"""Of a log before a launch: a program may go on from where its checkpoint was written, and so cut off what came after.
+GROMACS does, and a quick end of its next run would else lie within the length that the log had."""
 
-    def __init__(self, began_ns: int, logs: Mapping[str, Tuple[int, int]]) -> None:
+
+class Since:
+    """One launch in a folder. `logs`: length and inode of each log before it, and `tails` its last bytes then (latin-1);
+    `began_ns`: when it was, by the clock of the folder's file system."""
+
+    def __init__(
+        self, began_ns: int, logs: Mapping[str, Tuple[int, int]], tails: Optional[Mapping[str, str]] = None
+    ) -> None:
         self.began_ns = began_ns
         self.logs = dict(logs)
+        self.tails = dict(tails or {})
 
     def to_json(self) -> Dict[str, Any]:
         """Plain JSON values."""
-        return {"began_ns": self.began_ns, "logs": {name: list(at) for name, at in self.logs.items()}}
+        logs = {name: list(at) for name, at in self.logs.items()}
+        return {"began_ns": self.began_ns, "logs": logs, "tails": self.tails}
 
     def texts(self, profile: Any, folder: Path, values: Mapping[str, str], output: Path) -> Dict[str, str]:
         """What was written to each log that the profile reads. `output`: the file of its standard output."""
@@ -39,8 +48,14 @@ class Since:
         try:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
-                if found.st_ino == inode and found.st_size >= length:
-                    file.seek(length)  # it is appended to; else it was made anew
+                if found.st_ino == inode:  # else it was made anew
+                    tail = self.tails.get(name, "").encode("latin-1")
+                    file.seek(length - len(tail))
+                    same = _same(tail, file.read(len(tail)))
+                    if same or found.st_size >= length:
+                        file.seek(length - len(tail) + same)
+                    else:
+                        file.seek(0)
                 return file.read().decode("utf-8", "replace")
         except OSError:
             return ""
@@ -48,16 +63,20 @@ class Since:
 
 def from_json(told: Mapping[str, Any]) -> Since:
     """What `to_json` has written."""
-    return Since(int(told["began_ns"]), {name: (int(at[0]), int(at[1])) for name, at in told["logs"].items()})
+    logs = {name: (int(at[0]), int(at[1])) for name, at in told["logs"].items()}
+    return Since(int(told["began_ns"]), logs, told.get("tails"))
 
 
 def note_logs(profile: Any, folder: Path, values: Mapping[str, str], mark: str) -> Since:
     """How things are right before a launch. `mark`: the name of a file that is made in the folder, and removed."""
-    logs = {}
+    logs, tails = {}, {}
     for name in logs_of(profile, values):
         if name != STDOUT:
             try:
-                found = (folder / name).stat()
+                with (folder / name).open("rb") as file:
+                    found = os.fstat(file.fileno())
+                    file.seek(max(0, found.st_size - TAIL_BYTES))
+                    tails[name] = file.read(TAIL_BYTES).decode("latin-1")
                 logs[name] = found.st_size, found.st_ino
             except OSError:
                 continue
@@ -65,7 +84,7 @@ def note_logs(profile: Any, folder: Path, values: Mapping[str, str], mark: str) 
     path.touch()
     began_ns = path.stat().st_mtime_ns
     path.unlink()
-    return Since(began_ns, logs)
+    return Since(began_ns, logs, tails)
 
 
 def logs_of(profile: Any, values: Mapping[str, str]) -> List[str]:
@@ -101,6 +120,14 @@ def remove_stop_files(profile: Any, folder: Path, values: Mapping[str, str]) -> 
 def make_stop_file(profile: Any, folder: Path, values: Mapping[str, str]) -> None:
     """What tells it to stop. Raises OSError."""
     (folder / filled(profile.stop.file, values)).write_text(profile.stop.text, encoding="utf-8")
+
+
+def _same(before: bytes, now: bytes) -> int:
+    """How many bytes from the beginning on are as they were: all, or whole lines."""
+    if now.startswith(before):
+        return len(before)
+    differs = next((at for at, (old, new) in enumerate(zip(before, now)) if old != new), len(now))
+    return now.rfind(b"\n", 0, differs) + 1
 
 
 def _newer(path: Path, began_ns: int) -> bool:

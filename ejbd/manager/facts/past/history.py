@@ -190,7 +190,9 @@ def work_of(user: str, spec: JobSpec) -> str:
 def measurements(session: Session, application: str) -> list[Measurement]:
     """The application's moves, newest first."""
     columns = (Move.processors, Move.bytes, Move.checkpoint_s, Move.write_s, Move.wait_s, Move.restart_s)
-    query = select(*columns).where(Move.application == application).order_by(Move.id.desc()).limit(KEPT)
+    query = (
+        select(*columns, Move.to_processors).where(Move.application == application).order_by(Move.id.desc()).limit(KEPT)
+    )
     return [Measurement(*row) for row in session.execute(query)]
 
 

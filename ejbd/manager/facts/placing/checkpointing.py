@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
+from ejbd.core.placing import Seat
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
@@ -26,13 +28,14 @@ from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobspec.endsignal import USR2, EndSignal
 from ejbd.plugins.engines import site_engines
-from ejbd.store.models import Event
+from ejbd.store.models import Event, Worker
 from ejbd.wire.kinds import EventKind
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
 RECENT_WORKERS = 50
 LOOK_AGAIN_S = 5.0  # for DMTCP on the daemon's own PATH
 MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that only an MPI reads
+ON_LOOPBACK = {"OMPI_MCA_oob_tcp_if_include": "127.0.0.0/8", "OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8"}
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
 
@@ -120,6 +123,8 @@ def open_mpi_obstacle(ctx: Context, spec: JobSpec, queue: str, engine: str) -> s
     """Why an Open MPI job cannot be elastic, or ""."""
     if engine == "none":
         return "Open MPI's ranks are started by one mpirun, and without DMTCP that cannot be moved"
+    if engine != "dmtcp":
+        return ""  # its mpirun is spread over nodes
     nodes = ctx.view.usable_nodes(queue) if ctx.view else []
     widest = max((node.processors for node in nodes), default=spec.processes)
     if widest < spec.processes:
@@ -146,10 +151,31 @@ def mpi_for(
     return (profile_named(settings, "mpich"), False) if size > 1 else (None, False)
 
 
+def spread(launcher: dict[str, Any] | None, seats: Sequence[Seat], workers: Sequence[Worker]) -> dict[str, Any]:
+    """For each worker, by its id, what it is told of the launcher of ranks that several workers have."""
+    if launcher is None or len(workers) < 2:
+        return {}
+    names = {worker.id: f"ejb-w{number}" for number, worker in enumerate(workers, 1)}
+    hosts = [names[seat.worker] for seat in sorted(seats)]
+    addresses = [worker.address for worker in workers]
+    return {
+        worker.id: {**launcher, "host": names[worker.id], "hosts": hosts, "shares": addresses.count(worker.address) > 1}
+        for worker in workers
+    }
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
 def launch_settings(
     world: JobWorld, launch_file: Path, size: int, nodes: Sequence[str], *, engine: str, restart_from: int | None
 ) -> dict[str, Any]:
-    """The parts of a `launch` payload that are the same for all workers of an epoch. `nodes`: their addresses."""
+    """The parts of a `launch` payload that are the same for all workers of an epoch. `nodes`: their addresses, without
+    those that are there twice."""
     ctx, settings = world.ctx, world.ctx.settings
     profile, sure = mpi_for(settings, world.spec, launch_file, size, ctx.hands.read)
     dmtcp = engine == "dmtcp"
@@ -159,6 +185,7 @@ def launch_settings(
         env |= {name: value for name, value in profile.dmtcp_env.items() if sure or name.startswith(MPI_VARIABLES)}
     told: dict[str, Any] = {"engine": engine, "mpi": None, "dmtcp": None}
     if profile and profile.launcher:
+        env |= {} if dmtcp or not all(map(_is_loopback, nodes)) else ON_LOOPBACK
         told["launcher"] = {"argv": [*profile.launcher, "-np", str(size)], "env": env}
     elif profile:
         progress = world.spool.progress_library()

@@ -1,9 +1,9 @@
 """Applications that keep all ranks on one node: why, on which one they are put, and whether they can move.
 
-There are two of them. Open MPI's ranks are started by one `mpirun`, which is checkpointed along with them. And DMTCP
-without its plugin can neither checkpoint nor restart connected ranks that span hosts (`can_split_hosts` is false). The
-plugin may be absent, not proved, or built for another DMTCP than a node has. Both move as a whole, from one node to
-another.
+There are two of them. Open MPI's ranks are started by one `mpirun`, which DMTCP checkpoints along with them. Without
+DMTCP that mpirun is spread over nodes, where it is one that EJB knows how to spread. And DMTCP without its plugin can
+neither checkpoint nor restart connected ranks that span hosts (`can_split_hosts` is false). The plugin may be absent,
+not proved, or built for another DMTCP than a node has. Both move as a whole, from one node to another.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def cannot_split(ctx: Context) -> str:
 
 
 def one_mpirun(world: JobWorld) -> bool:
-    """Whether the ranks of the launch that is under way (or of the job's only one) are Open MPI's."""
+    """Whether the ranks of the launch that is under way (or of the job's only one) are Open MPI's, and on one node."""
+    if world.job.engine != "dmtcp" and not not_spread(world):
+        return False
     mpi = world.job.spec.get("mpi", "auto")
     if mpi != "auto":
         return is_open_mpi(world.ctx.settings, mpi)
@@ -59,10 +61,18 @@ def one_mpirun(world: JobWorld) -> bool:
     return launch is not None and mpi_of_launch(launch.file, world.ctx.hands.read) == "openmpi"
 
 
+def not_spread(world: JobWorld) -> str:
+    """Why the job's mpirun does not start ranks on several nodes, once a worker has found that out, or ""."""
+    for operation in world.operations(OperationKind.LAUNCH):
+        if (operation.result or {}).get("one_node"):
+            return operation.error or "one mpirun starts Open MPI's ranks"
+    return ""
+
+
 def why_one_node(world: JobWorld) -> str:
     """Why all ranks have to be on one node, or ""."""
     if one_mpirun(world):
-        return "one mpirun starts Open MPI's ranks"
+        return not_spread(world) or "one mpirun starts Open MPI's ranks"
     if world.job.engine != "dmtcp":
         return ""
     epoch = world.epoch

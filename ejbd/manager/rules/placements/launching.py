@@ -27,9 +27,8 @@ from ejbd.manager.facts.batchjob import pbsvariables, variables
 from ejbd.manager.facts.deaths import REFUSED_LAUNCH
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import finished, succeeded
+from ejbd.manager.facts.placing import checkpointing, node_limit
 from ejbd.manager.facts.placing import movability as moving
-from ejbd.manager.facts.placing import node_limit
-from ejbd.manager.facts.placing.checkpointing import launch_settings
 from ejbd.manager.facts.placing.folded import cpus_now, told_cpus
 from ejbd.manager.facts.placing.launchtime import WORKERS_PART, launch_timeout_s, told_timeout_s
 from ejbd.manager.facts.placing.seating import seated
@@ -118,13 +117,16 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
     timeout_s = launch_timeout_s(world, launch.ordinal, restart_from)
     addresses = sorted({w.address for w in workers})
     engine = moving.launch_engine(world, restart_from)
-    common = launch_settings(world, Path(launch.file), size, addresses, engine=engine, restart_from=restart_from)
+    common = checkpointing.launch_settings(
+        world, Path(launch.file), size, addresses, engine=engine, restart_from=restart_from
+    )
     yield SettleNumber(job)
     common["variables"] = {
         **variables.of_launch(world, launch, members, seats, workers),
         **pbsvariables.of_launch(world, folder, seats, workers),
     }
     own = variables.of_ranks(seats, workers)
+    spread = checkpointing.spread(common.get("launcher"), seats, workers)
     for worker in workers:
         ranks = [
             {"rank": s.rank, "processor": s.processor, "variables": own[s.rank], **_wide(seating.processors[s.rank])}
@@ -144,6 +146,7 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
             "timeout_s": timeout_s * WORKERS_PART,
             **told_cpus(cpus_now(world, worker)),
             **common,
+            **({"launcher": spread[worker.id]} if spread else {}),
         }
         yield Order(worker, OperationKind.LAUNCH, payload, epoch=number)
     yield tell(

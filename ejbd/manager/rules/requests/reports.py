@@ -43,6 +43,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import ToldOperation
+from ejbd.manager.facts.placing.ranks import speaks_for
 from ejbd.manager.hands.files import Reads
 from ejbd.manager.protocol.worker_models import Report
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
@@ -346,8 +347,8 @@ def _rank_exits(world: JobWorld, worker: Worker, number: int, exits: dict[str, i
     epoch = world.ctx.session.get(Epoch, (world.job.id, number))
     if epoch is None:
         return
-    here = {str(seat.rank) for seat in epoch.placement if seat.worker == worker.id}
-    yield note(epoch, exits={**epoch.exits, **{rank: code for rank, code in exits.items() if rank in here}})
+    told = speaks_for(world, epoch, worker)
+    yield note(epoch, exits={**epoch.exits, **{rank: code for rank, code in exits.items() if int(rank) in told}})
     yield Flush()
 
 
