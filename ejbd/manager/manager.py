@@ -62,7 +62,7 @@ from ejbd.manager.poll.tick import Tick
 from ejbd.manager.rules.learning import gaps, raising
 from ejbd.manager.rules.learning.measuring import learn_of_end
 from ejbd.manager.rules.learning.pastruns import note_end as note_run
-from ejbd.manager.rules.learning.retrying import take_next
+from ejbd.manager.rules.learning.retrying import next_place_holder, take_next
 from ejbd.manager.rules.linked import arraysteps, dependencies
 from ejbd.manager.rules.looks import drains
 from ejbd.manager.rules.planning.decide import Decider
@@ -101,7 +101,9 @@ ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
-SUBSCRIBERS = Subscribers(asked=(ask_policy, take_next), told=(learn_of_end, note_run, queuepause.note_end))
+SUBSCRIBERS = Subscribers(
+    asked=(ask_policy, take_next, next_place_holder), told=(learn_of_end, note_run, queuepause.note_end)
+)
 """What is asked and told when something ends."""
 
 
