@@ -484,6 +484,10 @@ class JobDetail(JobView):
         dict[str, str], Field(description="parameters of the queue's policy in the job's own words, by their keys")
     ] = {}
     incarnation: int
+    alone_processor_s: Annotated[
+        float | None,
+        Field(description="processor-seconds that its work so far comes to at full width; null: passed through"),
+    ] = None
     subjobs: list[SubjobView]
 
 

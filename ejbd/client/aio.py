@@ -30,6 +30,7 @@ from ejbd.client.messages import (
     request,
     resize_body,
     still_away,
+    workflow_path,
 )
 from ejbd.client.outcome import JobFailed, Outcome, holds, outcome_of
 from ejbd.errors import Code, EjbError
@@ -201,6 +202,38 @@ class AsyncClient:
             raise self.place.unreachable(web.words(error)) from None
         except (httpx.HTTPError, OSError) as error:
             raise LostConnection(web.words(error)) from None
+
+    # -- workflows ----------------------------------------------------------------------------------------------------
+
+    async def submit_workflow(self, plan: str, *, file: str = "plan.yaml", key: str | None = None) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.submit_workflow`."""
+        body = here.plan(plan, file, self.place)
+        answer = await self.request_repeatedly("POST", "/v1/workflows", body=body, key=key or fresh_key())
+        return dict(answer.json())
+
+    async def check_workflow(self, plan: str, *, file: str = "plan.yaml") -> None:
+        """As :meth:`ejbd.client.Client.check_workflow`."""
+        await self.request("POST", "/v1/workflows/check", body=here.plan(plan, file, self.place))
+
+    async def workflows(self, limit: int = 50) -> list[dict[str, Any]]:
+        """As :meth:`ejbd.client.Client.workflows`."""
+        return list((await self.get("/v1/workflows", limit=limit))["workflows"])
+
+    async def workflow(self, name: str) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.workflow`."""
+        return dict(await self.get(workflow_path(name)))
+
+    async def workflow_report(self, name: str) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.workflow_report`."""
+        return dict(await self.get(workflow_path(name, "/report")))
+
+    async def cancel_workflow(self, name: str) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.cancel_workflow`."""
+        return dict((await self.request("POST", workflow_path(name, "/cancel"))).json())
+
+    async def retry_workflow(self, name: str) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.retry_workflow`."""
+        return dict((await self.request("POST", workflow_path(name, "/retry"))).json())
 
 
 class AsyncJob:
