@@ -196,7 +196,7 @@ async def evolve(manager: Manager, caller: Caller, job: Selector, body: EvolveRe
 async def resize(manager: Manager, caller: Caller, job: Selector, body: ResizeRequest) -> EvolvingCourse:
     """Give an evolving job so many places from now to its end, and say when it has them. The same twice is one."""
     found = await select_job(manager, caller, job)
-    return EvolvingCourse.model_validate(await manager.resize(found.id, body.to, caller.user))
+    return EvolvingCourse.model_validate(await manager.resize(found.id, body.to, caller.user, body.by, body.key))
 
 
 @router.post("/{job}/hold")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -186,6 +186,16 @@ class ResizeRequest(Api):
     """The places that an evolving job is to have from now to its end."""
 
     to: Annotated[int | None, Field(ge=1, le=10**7, description="null: what it holds throughout")] = None
+    by: Annotated[
+        int | None, Field(ge=-(10**7), le=10**7, description="so many more than now, or less, instead of `to`")
+    ] = None
+    key: Annotated[str, Field(max_length=128, description="a request with a key that was seen before is that one")] = ""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.to is not None and self.by is not None:
+            raise ValueError("`to` and `by` exclude each other")
+        return self
 
 
 class EvolvingCourse(Api):
@@ -474,6 +484,10 @@ class JobDetail(JobView):
         dict[str, str], Field(description="parameters of the queue's policy in the job's own words, by their keys")
     ] = {}
     incarnation: int
+    alone_processor_s: Annotated[
+        float | None,
+        Field(description="processor-seconds that its work so far comes to at full width; null: passed through"),
+    ] = None
     subjobs: list[SubjobView]
 
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from ejbd.config import Settings
 from ejbd.manager.facts.drains import ToldDrain
+from ejbd.manager.facts.elasticity import ToldElastic
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.room.outlook import PlannedTimeline
 from ejbd.manager.jobspec import Reading
@@ -85,8 +86,13 @@ class ManagerPort(Protocol):
         """
         ...
 
-    async def resize(self, job_id: str, places: int | None, by: str) -> ToldCourse:
-        """Give an evolving job so many places from now to its end (None: what it holds throughout); as `evolve`."""
+    async def resize(
+        self, job_id: str, places: int | None, by: str, change: int | None = None, key: str = ""
+    ) -> ToldCourse:
+        """Give an evolving job so many places from now to its end (None: what it holds throughout); as `evolve`.
+
+        `change`: so many more than now, or less. `key`: a request with one that was seen before is that one.
+        """
         ...
 
     async def number(self, job_id: str, wait_s: float) -> str:
@@ -159,6 +165,10 @@ class ManagerPort(Protocol):
 
     async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[ToldOperation]:
         """The worker's operations beyond `after`, waiting up to `wait_s` seconds for one."""
+        ...
+
+    async def elastic_call(self, subjob: str, call: dict[str, Any]) -> ToldElastic:
+        """What a process of a subjob asks of its own job; what the job has by then, and by its course."""
         ...
 
     async def worker_reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:

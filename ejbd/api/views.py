@@ -71,6 +71,7 @@ def job_detail(job: Job, session: Session) -> JobDetail:
         command=[str(word) for word in job.spec.get("argv", [])],
         settings=words_of(job.spec),
         incarnation=job.incarnation,
+        alone_processor_s=_alone(job, now),
         subjobs=subjob_views(job, subjobs, now),
     )
 
@@ -191,6 +192,13 @@ def timeline(job: Job, session: Session) -> Timeline:
         ],
         subjobs=subjob_views(job, queries.job_subjobs(session, job.id), now),
     )
+
+
+def _alone(job: Job, now: float) -> float | None:
+    """What a rigid job would have been charged for the same work, at full width."""
+    if not job.elastic or job.kind == JobKind.ARRAY:
+        return None
+    return job.processes * float(job.spec.get("threads", 1)) * work_now(job, now if job.end_s is None else job.end_s)
 
 
 def _job_fields(job: Job, beside: _Beside, now: float, counts: dict[str, int] | None) -> dict[str, object]:

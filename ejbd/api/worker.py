@@ -9,7 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ejbd.api.auth import Manager
 from ejbd.api.closing import before_closing
-from ejbd.manager.protocol.worker_models import PROTOCOL, Accepted, Name, Operations, Registered, Registration, Reports
+from ejbd.manager.protocol.worker_models import (
+    PROTOCOL,
+    Accepted,
+    ElasticCall,
+    ElasticState,
+    Name,
+    Operations,
+    Registered,
+    Registration,
+    Reports,
+)
 
 LONGEST_WAIT_S = 60.0
 
@@ -59,3 +69,9 @@ async def reports(manager: Manager, subjob: ProvedSubjob, body: Reports) -> Acce
     """Results and news of a worker, each stored once."""
     stored = await manager.worker_reports(subjob, body.worker, [report.model_dump() for report in body.reports])
     return Accepted(accepted=stored)
+
+
+@router.post("/elastic")
+async def elastic(manager: Manager, subjob: ProvedSubjob, body: ElasticCall) -> ElasticState:
+    """A process of the job asks for another width of it, or how it stands (`ejb_elastic`)."""
+    return ElasticState.model_validate(await manager.elastic_call(subjob, body.model_dump()))

@@ -19,29 +19,50 @@ Wait = Annotated[
     typer.Option("--wait", metavar="SECONDS", min=0.0, help="Wait so long until it holds them; exit with 124 after."),
 ]
 
+Key = Annotated[
+    str,
+    typer.Option("--key", metavar="WORD", help="Name this request: with a key seen before it is that one."),
+]
+
 
 def resize(
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Name an evolving job.", autocompletion=completion.jobs)],
-    to: Annotated[int, typer.Option("--to", min=1, metavar="PLACES", help="Give it so many from now to its end.")],
+    to: Annotated[
+        int | None, typer.Option("--to", min=1, metavar="PLACES", help="Give it so many from now to its end.")
+    ] = None,
+    by: Annotated[
+        int | None, typer.Option("--by", metavar="PLACES", help="Give it so many more than now, or -PLACES fewer.")
+    ] = None,
+    key: Key = "",
     wait_s: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Give an evolving job that runs so many places from now on."""
-    _resize(context, job, to, wait_s, as_json)
+    if (to is None) == (by is None):
+        raise EjbError(Code.INVALID, "a job is resized --to so many places, or --by so many")
+    _resize(context, job, to, wait_s, as_json, by, key)
 
 
-def _resize(context: typer.Context, job: str, to: int | None, wait_s: float, as_json: bool) -> None:
+def _resize(
+    context: typer.Context,
+    job: str,
+    to: int | None,
+    wait_s: float,
+    as_json: bool,
+    by: int | None = None,
+    key: str = "",
+) -> None:
     out = output(as_json, False)
     handle = Job(client(context), job)
-    course = handle.resize(to)
+    course = handle.resize(to, by=by, key=key)
     places, begin_s = course["steps"][-1][1], course["starts_s"][-1]
     out.result(
         course, lambda: out.line(f"job {job} has {places} places from {clock(begin_s)} to {clock(course['end_s'])}")
     )
     if wait_s:
         try:
-            handle.await_places(to or course["base"], course["base"], wait_s)
+            handle.await_places(places, course["base"], wait_s)
         except TimeoutError as late:
             out.note(f"{late}; the request stays")
             raise typer.Exit(TIME_OUT) from None
@@ -84,11 +105,15 @@ def expand(
 @elastic.command()
 def contract(
     context: typer.Context,
-    places: Annotated[int, typer.Argument(min=1, help="Have so many from now on.")],
+    places: Annotated[int | None, typer.Argument(min=1, help="Have so many from now on.")] = None,
+    by: Annotated[int | None, typer.Option("--by", min=1, metavar="PLACES", help="Have so many fewer instead.")] = None,
+    key: Key = "",
     as_json: AsJson = False,
 ) -> None:
     """Have fewer places; the rest is given back at once."""
-    _resize(context, _own(), places, 0.0, as_json)
+    if (places is None) == (by is None):
+        raise EjbError(Code.INVALID, "contract is to so many places, or --by so many")
+    _resize(context, _own(), places, 0.0, as_json, -by if by is not None else None, key)
 
 
 @elastic.command()

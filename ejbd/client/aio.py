@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from ejbd.client import here, web
+from ejbd.client.job import LOOK_S
 from ejbd.client.messages import (
     AGAIN_S,
     ANSWER_S,
@@ -26,9 +28,11 @@ from ejbd.client.messages import (
     pause_s,
     problem,
     request,
+    resize_body,
     still_away,
+    workflow_path,
 )
-from ejbd.client.outcome import JobFailed, Outcome, outcome_of
+from ejbd.client.outcome import JobFailed, Outcome, holds, outcome_of
 from ejbd.errors import Code, EjbError
 from ejbd.wire.states import JobState
 
@@ -201,6 +205,38 @@ class AsyncClient:
         except (httpx.HTTPError, OSError) as error:
             raise LostConnection(web.words(error)) from None
 
+    # -- workflows ----------------------------------------------------------------------------------------------------
+
+    async def submit_workflow(self, plan: str, *, file: str = "plan.yaml", key: str | None = None) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.submit_workflow`."""
+        body = here.plan(plan, file, self.place)
+        answer = await self.request_repeatedly("POST", "/v1/workflows", body=body, key=key or fresh_key())
+        return dict(answer.json())
+
+    async def check_workflow(self, plan: str, *, file: str = "plan.yaml") -> None:
+        """As :meth:`ejbd.client.Client.check_workflow`."""
+        await self.request("POST", "/v1/workflows/check", body=here.plan(plan, file, self.place))
+
+    async def workflows(self, limit: int = 50) -> list[dict[str, Any]]:
+        """As :meth:`ejbd.client.Client.workflows`."""
+        return list((await self.get("/v1/workflows", limit=limit))["workflows"])
+
+    async def workflow(self, name: str) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.workflow`."""
+        return dict(await self.get(workflow_path(name)))
+
+    async def workflow_report(self, name: str) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.workflow_report`."""
+        return dict(await self.get(workflow_path(name, "/report")))
+
+    async def cancel_workflow(self, name: str) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.cancel_workflow`."""
+        return dict((await self.request("POST", workflow_path(name, "/cancel"))).json())
+
+    async def retry_workflow(self, name: str) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Client.retry_workflow`."""
+        return dict((await self.request("POST", workflow_path(name, "/retry"))).json())
+
 
 class AsyncJob:
     """A job that was submitted; as :class:`ejbd.client.Job`."""
@@ -254,6 +290,21 @@ class AsyncJob:
                 raise
             return False
         return True
+
+    async def resize(
+        self, to: int | None = None, *, by: int | None = None, key: str = "", wait_s: float | None = None
+    ) -> dict[str, Any]:
+        """As :meth:`ejbd.client.Job.resize`."""
+        body = resize_body(to, by, key)
+        course = dict((await self.client.request("POST", job_path(self.id, "/resize"), body=body)).json())
+        if wait_s is not None:
+            places, base = course["steps"][-1][1], course["base"]
+            end = time.monotonic() + wait_s
+            while not holds(await self.status(), places, base):
+                if (left_s := end - time.monotonic()) <= 0:
+                    raise TimeoutError(f"job {self.id} does not hold {places} places after {wait_s:g} s")
+                await asyncio.sleep(min(LOOK_S, left_s))
+        return course
 
     async def evolve(self, tail: str, *, dry_run: bool = False) -> dict[str, Any]:
         """As :meth:`ejbd.client.Job.evolve`."""

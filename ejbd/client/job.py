@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
-from ejbd.client.messages import job_path
+from ejbd.client.messages import job_path, resize_body
 from ejbd.client.outcome import JobFailed, Outcome, holds, is_over, outcome_of
 from ejbd.errors import Code, EjbError
 from ejbd.wire.states import JobState
@@ -127,15 +127,19 @@ class Job:
         body = {"tail": tail, "dry_run": dry_run}
         return dict(self.client.request("POST", job_path(self.id, "/evolve"), body=body).json())
 
-    def resize(self, to: int | None, *, wait_s: float | None = None) -> dict[str, Any]:
+    def resize(
+        self, to: int | None = None, *, by: int | None = None, key: str = "", wait_s: float | None = None
+    ) -> dict[str, Any]:
         """Give an evolving job so many places from now to its end (None: what it holds throughout).
 
-        Answers its steps, when each begins, and the end. `wait_s`: waits so many seconds at most until it holds them;
-        TimeoutError where it does not by then. The request stays.
+        Answers its steps, when each begins, and the end. `by`: so many more than now, or less; with a `key` that is
+        done once. `wait_s`: waits so many seconds at most until it holds them; TimeoutError where it does not by then.
+        The request stays.
         """
-        course = dict(self.client.request("POST", job_path(self.id, "/resize"), body={"to": to}).json())
+        body = resize_body(to, by, key)
+        course = dict(self.client.request("POST", job_path(self.id, "/resize"), body=body).json())
         if wait_s is not None:
-            self.await_places(to or course["base"], course["base"], wait_s)
+            self.await_places(course["steps"][-1][1], course["base"], wait_s)
         return course
 
     def await_places(self, places: int, base: int, wait_s: float) -> None:

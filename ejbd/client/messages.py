@@ -206,3 +206,8 @@ class EventLines:
 def still_away(error: EjbError) -> bool:
     """Whether an error only says that the daemon is away for a while."""
     return error.code in (Code.UNREACHABLE, Code.STORE)
+
+
+def resize_body(to: int | None, by: int | None, key: str) -> dict[str, Any]:
+    """What `POST /v1/jobs/{job}/resize` is sent. Daemons before `by` and `key` take what asks for neither."""
+    return {"to": to} | ({"by": by} if by is not None else {}) | ({"key": key} if key else {})

@@ -39,6 +39,7 @@ from ejbd.manager.facts.batchjob import numbers
 from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.facts.context import Context, Overridden
 from ejbd.manager.facts.drains import ToldDrain
+from ejbd.manager.facts.elasticity import ToldElastic
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.roster import Specs, SubjobRow
 from ejbd.manager.facts.listing.workingset import WorkingSet
@@ -62,7 +63,7 @@ from ejbd.manager.poll.tick import Tick
 from ejbd.manager.rules.learning import gaps, raising
 from ejbd.manager.rules.learning.measuring import learn_of_end
 from ejbd.manager.rules.learning.pastruns import note_end as note_run
-from ejbd.manager.rules.learning.retrying import take_next
+from ejbd.manager.rules.learning.retrying import next_place_holder, take_next
 from ejbd.manager.rules.linked import arraysteps, dependencies
 from ejbd.manager.rules.looks import drains
 from ejbd.manager.rules.planning.decide import Decider
@@ -102,7 +103,9 @@ ASK_AGAIN_S = 60.0
 RECEIVED_AT_ONCE = 8
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
-SUBSCRIBERS = Subscribers(asked=(ask_policy, take_next), told=(learn_of_end, note_run, queuepause.note_end))
+SUBSCRIBERS = Subscribers(
+    asked=(ask_policy, take_next, next_place_holder), told=(learn_of_end, note_run, queuepause.note_end)
+)
 """What is asked and told when something ends."""
 
 
@@ -591,8 +594,12 @@ class Manager:
             lambda s: told_course(run(self._context(s), requests.evolve, job_id, tail, dry_run, by))
         )
 
-    async def resize(self, job_id: str, places: int | None, by: str) -> ToldCourse:
-        return await self.store.write(lambda s: told_course(run(self._context(s), requests.resize, job_id, places, by)))
+    async def resize(
+        self, job_id: str, places: int | None, by: str, change: int | None = None, key: str = ""
+    ) -> ToldCourse:
+        return await self.store.write(
+            lambda s: told_course(run(self._context(s), requests.resize, job_id, places, by, change, key))
+        )
 
     async def number(self, job_id: str, wait_s: float) -> str:
         """The number that a job goes by from now on; that of its J0 is waited for, at most `wait_s` seconds."""
@@ -769,6 +776,10 @@ class Manager:
     async def worker_operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[ToldOperation]:
         """Operations for a worker; waits for one for up to `wait_s`."""
         return await self._calls.operations(subjob, worker, wait_s)
+
+    async def elastic_call(self, subjob: str, call: dict[str, Any]) -> ToldElastic:
+        """What a process of a subjob asks of its own job; what the job has by then, and by its course."""
+        return await self._calls.elastic(subjob, call)
 
     async def worker_reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:
         """Store a worker's reports; the highest number stored. An empty list is a heartbeat."""

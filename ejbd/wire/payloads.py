@@ -83,6 +83,7 @@ class JobDetail(JobView):
     command: list[str]
     settings: dict[str, str]
     incarnation: int
+    alone_processor_s: float | None
     subjobs: list[SubjobView]
 
 

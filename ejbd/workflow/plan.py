@@ -33,9 +33,10 @@ class Stage:
     """One stage: `tasks` processors for at most `walltime_s`.
 
     `nodes` and `ppn` as the file says them (None: it does not). `min_tasks`: processors on which its ranks can start.
-    `profile`: its widths one after the other (`16:10m,64:5m`), of which the greatest is `tasks`.
-    `needs`: the stages that have to end well before. `elements`: values of a scattered stage, each of which is run on
-    `tasks` of its own. `inputs` and `outputs`: patterns of files. `place`: where it stands in the file.
+    `profile`: its widths one after the other (`16:10m,64:5m`), of which the greatest is `tasks`. `needs`: the stages
+    that have to end well before. `elements`: values of a scattered stage, each of which is run on `tasks` of its own.
+    `restartable`: its command may be begun anew behind the launches that have ended. `inputs` and `outputs`: patterns
+    of files. `place`: where it stands in the file.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Stage:
     profile: str | None = None
     engine: str | None = None
     elastic: str | None = None
+    restartable: bool = False
     retries: int = 0
     elements: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
@@ -66,7 +68,7 @@ class Stage:
 
     def needs_as(self, other: Stage) -> bool:
         """Whether both are asked of the batch system in the same words, so that one allocation does for both."""
-        alone = self.elements or other.elements or self.profile or other.profile
+        alone = any(one.elements or one.profile or one.restartable for one in (self, other))
         return not alone and all(getattr(self, name) == getattr(other, name) for name in _ASKED)
 
 

@@ -36,7 +36,7 @@ _YES, _NO = frozenset({"on", "yes", "true"}), frozenset({"off", "no", "false"})
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
-SHARED = ("account", "qos", "partition", "engine", "elastic", "retries")
+SHARED = ("account", "qos", "partition", "engine", "elastic", "restartable", "retries")
 """Keys of a stage that may stand above, too, where they hold for every stage that does not say otherwise."""
 OF_WORKFLOW = ("name", "mode", "command", "on_failure", "bundle", "ahead", "linger", "env", "stages", *SHARED)
 OF_STAGE = (
@@ -168,6 +168,7 @@ class _Reader:
             needs=((before,) if before is not None else ()) if needs is None else needs,
             engine=self._engine(either["engine"]),
             elastic=self._maybe(either["elastic"], lambda one: "on" if self._switch(one) else "off"),
+            restartable=self._maybe(either["restartable"], self._switch) or False,
             retries=self._maybe(either["retries"], lambda one: self._number(one, 0, MOST_RETRIES)) or 0,
             elements=self._of(node, "scatter", self._elements) or (),
             inputs=self._of(node, "inputs", self._patterns) or (),

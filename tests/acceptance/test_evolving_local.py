@@ -64,3 +64,17 @@ def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path) -> None:
     finally:
         daemon.stop()
         site.close()
+
+
+def test_a_program_asks_for_more_and_gives_it_back(tmp_path: Path) -> None:
+    from tests.acceptance.elastic import asks_from_inside  # which asks this module how jobs end
+    from tests.acceptance.evolving import Paced, build_paced
+
+    site = LocalSite(tmp_path, 8, 4)
+    daemon = Daemon(tmp_path, site.toml)
+    try:
+        daemon.start()
+        asks_from_inside(Paced(daemon, build_paced(tmp_path), tmp_path, ranks=16, steps=60))
+    finally:
+        daemon.stop()
+        site.close()

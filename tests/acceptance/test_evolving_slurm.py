@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ejbd.client import Client
+from tests.acceptance.elastic import asks_from_inside, is_told_in_time
 from tests.acceptance.evolving import GRACE, Paced, build_paced, peaks_interlock
 from tests.acceptance.journeys import one_copy_only
 from tests.acceptance.test_evolving_local import all_ended, processor_seconds
@@ -90,6 +91,19 @@ def test_a_late_increment_is_waited_for_and_a_tail_is_replaced(
     assert paced.epochs(job) == [4, 12, 4]
     ended = next(s for s in all_ended(daemon, job)["subjobs"] if s["id"] == increment)
     assert ended["end_s"] - ended["start_s"] < 60, "it is given back"
+
+
+def test_a_program_asks_for_more_and_gives_it_back(paced: Paced) -> None:
+    asks_from_inside(replace(paced, ranks=16, steps=60))
+
+
+def test_a_program_that_cannot_have_more_is_told_in_time(paced: Paced, cluster: SlurmCluster, tmp_path: Path) -> None:
+    go, end = tmp_path / "go", tmp_path / "end"
+    busy = f"touch {go}; until [ -e {end} ]; do sleep 0.2; done"
+    script = f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.2; done; touch {end}; sleep 600\n"
+    other = cluster.sbatch("-N", "7", "-n", "28", "-t", "3", "-o", "/dev/null", script=script)
+    cluster.until(lambda: cluster.states().get(other) == "RUNNING", "the others did not start")
+    is_told_in_time(replace(paced, ranks=16, steps=30), busy)
 
 
 @ALL

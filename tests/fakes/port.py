@@ -21,6 +21,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager.acts.numbers import settled
 from ejbd.manager.facts.calendars import ToldQueueWindow
 from ejbd.manager.facts.drains import ToldDrain
+from ejbd.manager.facts.elasticity import ToldElastic
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.queues import ToldPause
 from ejbd.manager.hands.hands import Hands
@@ -91,6 +92,7 @@ class FakeManager:
     def __init__(self, settings: Settings, store: Store, elasticity: str = "on") -> None:
         self.settings = settings
         self.drained: ToldDrain | None = None
+        self.elastic_calls: list[dict[str, Any]] = []
         self.view: ClusterView | None = None
         self.store = store
         self.telemetry = Telemetry({"squeue": CommandCount(calls=3, failures=1, seconds=0.5)})
@@ -167,7 +169,9 @@ class FakeManager:
     async def evolve(self, job_id: str, tail: str, dry_run: bool, by: str) -> ToldCourse:
         raise EjbError(Code.UNSUPPORTED, f"job {job_id} has no profile of widths that could be replaced")
 
-    async def resize(self, job_id: str, places: int | None, by: str) -> ToldCourse:
+    async def resize(
+        self, job_id: str, places: int | None, by: str, change: int | None = None, key: str = ""
+    ) -> ToldCourse:
         raise EjbError(Code.UNSUPPORTED, f"job {job_id} has no profile of widths that could be replaced")
 
     async def number(self, job_id: str, wait_s: float) -> str:
@@ -391,6 +395,11 @@ class FakeManager:
         if not self.operations:
             await asyncio.sleep(wait_s)
         return [operation for operation in self.operations if operation["seq"] > after]
+
+    async def elastic_call(self, subjob: str, call: dict[str, Any]) -> ToldElastic:
+        self.elastic_calls.append({"subjob": subjob, **call})
+        places = call["to"] or 4
+        return ToldElastic(job="j1", held=places, asked=places, base=4, most=16, settled=True, end_s=9e8, nodes=["n1"])
 
     async def worker_reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:
         assert subjob == WORKER_SUBJOB

@@ -87,6 +87,14 @@ async def test_reports_that_break_the_protocol(world: World, report: dict[str, A
     assert answer.status_code == 422 and world.manager.reports == []
 
 
+async def test_a_process_of_the_job_asks_for_another_width(world: World) -> None:
+    answer = await world.client.post("/v1/worker/elastic", json={"call": "resize", "to": 16})
+    assert (answer.status_code, answer.json()["held"]) == (200, 16)
+    assert world.manager.elastic_calls == [{"subjob": WORKER_SUBJOB, "call": "resize", "to": 16, "by": None, "key": ""}]
+    for wrong in ({"call": "grow"}, {"call": "resize", "to": 0}, {"call": "resize", "to": "16"}, {}):
+        assert (await world.client.post("/v1/worker/elastic", json=wrong)).status_code == 422
+
+
 async def test_operations(world: World) -> None:
     world.manager.operations = [
         {"seq": 1, "kind": "checkpoint", "epoch": 2, "payload": {"epoch": 2, "timeout_s": 60}},

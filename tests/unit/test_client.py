@@ -322,6 +322,22 @@ async def test_asynchronously(server: ApiServer, way: str) -> None:
         assert (await client.job(left.id)).id == left.id
 
 
+async def test_workflows_asynchronously(server: ApiServer) -> None:
+    plan = "workflow:\n  stages:\n    one: {command: 'true', tasks: 1, walltime: '5'}\n"
+    async with AsyncClient(socket=server.socket) as client:
+        await client.check_workflow(plan)
+        made = await client.submit_workflow(plan, key="once")
+        assert (await client.submit_workflow(plan, key="once"))["id"] == made["id"]
+        assert [one["id"] for one in await client.workflows()] == [made["id"]]
+        assert (await client.workflow("last"))["id"] == (await client.workflow_report(made["id"]))["id"] == made["id"]
+        for call in (client.cancel_workflow, client.retry_workflow):
+            with pytest.raises(EjbError, match="workflow"):
+                await call(made["id"])
+        job = await client.submit(["app"], ntasks=1, time="5")
+        with pytest.raises(EjbError, match="has no profile"):
+            await job.resize(by=-4, key="once")
+
+
 async def test_windows_of_a_queue_asynchronously(server: ApiServer) -> None:
     async with AsyncClient(socket=server.socket) as client:
         made = await client.set_queue_window("main", "mon-fri 20:00-08:00", {"elasticity": "on"})

@@ -161,6 +161,13 @@ async def test_a_job_is_resized_from_now_on_and_the_same_twice_is_one(live: Live
     assert len(live.events(job)) == told and len(live.subjobs(job)) == 2, "nothing is asked for twice"
     with pytest.raises(EjbError, match="wider than the job"):
         await live.manager.resize(job, 13, "ada")
+    for _ in range(2):
+        less = await live.manager.resize(job, None, "ada", -2, "behind phase 1")
+        assert less["steps"][-1][1] == 6, "a request with this key is one, however often it comes"
+    state = await live.manager.elastic_call(j0.id, {"call": "show", "to": None, "by": None, "key": ""})
+    assert (state["held"], state["asked"], state["base"], state["most"], state["job"]) == (8, 4, 4, 12, job)
+    with pytest.raises(EjbError, match="4 places are held"):
+        await live.manager.resize(job, None, "ada", -20)
     back = await live.manager.resize(job, None, "ada")
     assert back["steps"][-1][1] == 4
     await live.poll(1)

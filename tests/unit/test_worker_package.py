@@ -121,7 +121,7 @@ def test_what_is_shipped_is_not_compiled_again_on_the_nodes(tmp_path: Path) -> N
     archive.write_bytes(data)
     names = set(zipfile.ZipFile(archive).namelist())
     sources = {str(path.relative_to(WORKERS)) for path in PACKAGE.rglob("*.py")}
-    assert names == {"__main__.py", *sources, *(name + "c" for name in sources)}
+    assert names == {"__main__.py", "ejb_elastic.py", *sources, *(name + "c" for name in sources)}
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import ejb_worker.agent\n"
         "print(sorted({type(m.__loader__).__name__ + m.__spec__.origin[-4:] "

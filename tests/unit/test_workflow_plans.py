@@ -242,3 +242,10 @@ def test_a_missing_file_is_told_where_its_stage_stands() -> None:
     assert "blast.yaml:16:5: input 'out/*.tsv' of stage merge is not there" in found.value.sentence()
     made = read_plan(BLAST.replace("needs: [split]", "needs: [split]\n      outputs: ['out/*.tsv']"))
     check_files(made, "blast.yaml", lambda pattern: not pattern.startswith("out"))
+
+
+def test_a_stage_that_is_restartable_shares_no_allocation() -> None:
+    lines = "workflow:\n  stages:\n    a: {command: srun x, tasks: 4, walltime: '5', restartable: on}\n"
+    plan = read_plan(lines + "    b: {command: srun y, tasks: 4, walltime: '5'}\n")
+    assert [stage.restartable for stage in plan.stages] == [True, False]
+    assert [group.name for group in groups(plan)] == ["a", "b"]

@@ -18,7 +18,7 @@ from .mpirun import OneNodeOnly, Spread
 from .nodefolder import Scratch
 from .processes import Child, Processes
 from .rankinput import RankInput
-from .settings import Subjob, site_variables
+from .settings import Subjob, site_variables, with_modules
 from .watching import WRITING_POLL_S, Samples, Writing, progress_file, resident
 from .wiring import Wiring
 
@@ -612,6 +612,7 @@ class EpochRun:
             env = self._mpi.environment(rank, env)
         if self._of_mpi:
             env[degrees.VARIABLE] = degrees.page(self._subjob.job_dir)
+        env = with_modules(env)
         env[leftovers.MARK] = leftovers.mark(self._subjob.job_dir, env)
         return env
 

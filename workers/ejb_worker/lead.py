@@ -13,7 +13,7 @@ from .launches import Launches
 from .leftovers import MARK, mark
 from .loop import Loop
 from .processes import Child, Processes
-from .settings import Subjob, site_variables
+from .settings import Subjob, site_variables, with_modules
 from .shimfolder import shim_environment, write_shims
 
 
@@ -196,6 +196,7 @@ class Lead:
             SLURM_SUBMIT_DIR=str(script["cwd"]),
         )
         env.update({str(name): str(value) for name, value in (script.get("variables") or {}).items()})
+        env = with_modules(env)
         env[MARK] = mark(self._subjob.job_dir, env)
         out = os.path.join(folder, "%d.out" % self.run)
         # Where both go into one file, they are one from the beginning: what the script prints keeps its order.

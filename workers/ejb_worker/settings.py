@@ -47,6 +47,15 @@ def site_variables(given: Mapping[str, str], node: str, processors: int) -> Dict
     return found
 
 
+def with_modules(env: Dict[str, str]) -> Dict[str, str]:
+    """`env` with what the manager has for the job's Python programs at the end of PYTHONPATH, once."""
+    added = env.get("EJB_PYTHON_MODULES", "")
+    parts = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if not added or added in parts:
+        return env
+    return {**env, "PYTHONPATH": os.pathsep.join([*parts, added])}
+
+
 class SettingsError(Exception):
     """One sentence."""
 

@@ -58,6 +58,12 @@ class Client:
         An answer without the manager's proof counts for nothing, whatever it says: another program may have its
         address.
         """
+        return _decoded(*self.answer(method, path, body, wait_s))
+
+    def answer(
+        self, method: str, path: str, body: Optional[Dict[str, Any]] = None, wait_s: float = 0.0
+    ) -> "tuple[int, bytes]":
+        """The status and the content of a proved answer. Raises Away."""
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode("ascii")
         status, content, offered = self._exchange(method, path, data, wait_s)
         if offered:  # the manager has never seen our session: it was started since, or we were
@@ -65,7 +71,7 @@ class Client:
             status, content, offered = self._exchange(method, path, data, wait_s)
             if offered:
                 raise Away("the manager takes no session")
-        return _decoded(status, content)
+        return status, content
 
     def _exchange(self, method: str, path: str, data: Optional[bytes], wait_s: float) -> "tuple[int, bytes, str]":
         """Status and content of an answer that the manager has proved, and the session that it offers, or ""."""

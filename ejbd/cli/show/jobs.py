@@ -64,6 +64,8 @@ def job_detail(job: dict[str, Any], out: Output) -> None:
         out.table(heading, rows, right=frozenset({3, 4, 6}))
         if together := _together(job):
             out.line(printable(together))
+        if against := _against_rigid(job):
+            out.line(against)
 
 
 def _together(job: dict[str, Any]) -> str:
@@ -73,6 +75,15 @@ def _together(job: dict[str, Any]) -> str:
         return ""
     which = f"batch job {ids[0]} is" if len(ids) == 1 else f"batch jobs {', '.join(ids)} are"
     return f"{which} this one job: {charged(processor_s)} processor-seconds{' together' if len(ids) > 1 else ''}"
+
+
+def _against_rigid(job: dict[str, Any]) -> str:
+    """What its batch jobs were charged beside what a rigid job would have been for the same work."""
+    held_s, alone_s = job.get("processor_s"), job.get("alone_processor_s")
+    if held_s is None or not alone_s:
+        return ""
+    hours = f"{held_s / 3600:.4f} core-hours were charged; a rigid job would have been charged {alone_s / 3600:.4f}"
+    return f"{hours} for the work that is done ({held_s / alone_s - 1:+.0%})"
 
 
 def shortened(indices: str, most: int = 90) -> str:

@@ -48,6 +48,10 @@ class Course:
         """The step that is under way, from 0; the last one where all are over, the first before they begin."""
         return max(0, bisect_right(self.starts_s, now_s) - 1)
 
+    def width_at(self, now_s: float) -> int:
+        """The places of the step that is under way."""
+        return self.profile.steps[self.step_at(now_s)].processors
+
     def put_off(self, step: int, until_s: float) -> Self:
         """A step begins later, and all behind it: the one before is held (the first one too: it has begun)."""
         late_s = until_s - self.starts_s[step]

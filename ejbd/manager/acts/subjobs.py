@@ -6,6 +6,7 @@ import math
 
 from sqlalchemy import select, update
 
+from ejbd.core.continuation import next_link
 from ejbd.core.evolving.course import base_of
 from ejbd.core.room.walltimes import asked_walltime, length_for_ranks
 from ejbd.manager.acts.operations import add_operation
@@ -94,9 +95,17 @@ def add_whole(world: JobWorld, *, delay_s: float = 0.0) -> Subjob:
     job = world.job
     if not job.elastic:
         return add_subjob(world, SubjobRole.RIGID, job.processes, job.walltime_s, delay_s=delay_s)
-    length_s, slack_s = placeholder_s(job, work_now(job, world.ctx.now))
+    done_s, limit_s = work_now(job, world.ctx.now), math.inf
+    length_s, slack_s = placeholder_s(job, done_s)
+    if (chain := job.spec.get("chain")) is not None:
+        limit_s = chain["limit_s"]
+        restart_s = (world.cost.restart_s or world.cost.lambda_s) if done_s else 0.0
+        link = next_link(max(0.0, job.walltime_s - done_s), limit_s, restart_s, 0.0)
+        length_s, slack_s = link.length_s, link.slack_s
     places = job.processes if world.evolving is None else base_of(world.evolving)
-    return add_subjob(world, SubjobRole.PLACEHOLDER, places, length_s, slack_s=slack_s, delay_s=delay_s)
+    return add_subjob(
+        world, SubjobRole.PLACEHOLDER, places, length_s, slack_s=slack_s, limit_s=limit_s, delay_s=delay_s
+    )
 
 
 def add_intent(

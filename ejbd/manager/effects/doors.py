@@ -389,6 +389,7 @@ class ReplaceTail(Effect):
     tail: str
     by: str
     dry_run: bool
+    key: str = ""
 
 
 # -- rules/linked ------------------------------------------------------------------------------------------------------

@@ -270,6 +270,9 @@ def build_worker() -> bytes:
             archive.writestr(
                 zipfile.ZipInfo(f"ejb_worker/engines/{one.module}.py", (1980, 1, 1, 0, 0, 0)), one.worker.read_bytes()
             )
+        # At the top: what stands on PYTHONPATH of evolving jobs is this very file (docs/workflows.md).
+        module = b"from ejb_worker.elastic import *\nfrom ejb_worker.elastic import __doc__\n"
+        archive.writestr(zipfile.ZipInfo("ejb_elastic.py", (1980, 1, 1, 0, 0, 0)), module)
         entry = b"from ejb_worker.__main__ import main\nimport sys\nsys.exit(main())\n"
         archive.writestr(zipfile.ZipInfo("__main__.py", (1980, 1, 1, 0, 0, 0)), entry)
     source.seek(0)

@@ -66,8 +66,9 @@ class JobSpec:
     the other, as `ejbd.core.evolving.course` writes them; before it has begun, `steps` alone (None: it does not
     evolve). `widths`: its application can be restarted on another number of ranks, of this shape or list ("": it keeps
     them). `profile`: how its application is stopped, judged and resumed, as `ejbd.profiles.profile.Profile` is written
-    (None: it has none). `umask` and the soft resource `limits` are the user's, as in :class:`Asked`: sbatch hands them
-    on.
+    (None: it has none). `chain`: its queue's limit, where it is longer than that and goes on in the next place holder
+    (`limit_s`), and the last one that it was saved on (`left`). `umask` and the soft resource `limits` are the user's,
+    as in :class:`Asked`: sbatch hands them on.
     """
 
     name: str
@@ -113,6 +114,7 @@ class JobSpec:
     widths: str = ""
     profile: dict[str, Any] | None = None
     evolving: dict[str, Any] | None = None
+    chain: dict[str, Any] | None = None
     umask: int | None = None
     limits: dict[str, int] = field(default_factory=dict)
 

@@ -8,16 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypedDict
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.config import Settings
 from ejbd.manager.acts.carrying import run
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.elasticity import ToldElastic, told_elastic
+from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.placing.mpi import mpi_of_launch
 from ejbd.manager.hands.hands import Hands
 from ejbd.manager.rules.requests import reports as workers
+from ejbd.manager.rules.requests import requests
+from ejbd.store.models import Job
 from ejbd.store.store import Store
 
 LONGEST_WAIT_S = 60.0  # of a call for operations
@@ -110,3 +115,15 @@ class WorkerCalls:
         stored = await self._store.write(lambda s: run(self._context(s), workers.take_reports, subjob, worker, reports))
         reach(CrashPoint.REPORT_AFTER_COMMIT)
         return stored
+
+    async def elastic(self, subjob: str, call: dict[str, Any]) -> ToldElastic:
+        """A process of the job asks for another width of it, or only how it stands."""
+
+        def take(session: Session) -> ToldElastic:
+            ctx = self._context(session)
+            job = session.scalars(select(Job).where(Job.id == workers.of_subjob(session, subjob).job_id)).one()
+            if call["call"] != "show":
+                run(ctx, requests.resize, job.id, call["to"], job.user, call["by"], call["key"])
+            return told_elastic(JobWorld(ctx, job))
+
+        return await (self._store.read if call["call"] == "show" else self._store.write)(take)

@@ -202,6 +202,34 @@ class Accepted(Wire):
     accepted: Count
 
 
+class ElasticCall(Wire):
+    """What a process of a job asks of it. `to`: places from now on (null: its base). `by`: more, or less.
+
+    A request with a `key` that was seen before is that one.
+    """
+
+    call: Literal["show", "resize"]
+    to: Annotated[int | None, Field(ge=1, le=10**7)] = None
+    by: Annotated[int | None, Field(ge=-(10**7), le=10**7)] = None
+    key: Annotated[str, Field(max_length=128)] = ""
+
+
+class ElasticState(Wire):
+    """What the job has now, is to have now, holds throughout, and can have at most (places).
+
+    `settled`: its ranks run on all that it has. `end_s`: the end of its course.
+    """
+
+    job: str
+    held: Count
+    asked: Count
+    base: Count
+    most: Count
+    settled: bool
+    end_s: float | None
+    nodes: list[str]
+
+
 class RankPlacement(Wire):
     """One rank of this worker, with its (first) processor's index, and all of them if they are several.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ejbd.config import Elasticity
+from ejbd.core.continuation import links
 from ejbd.core.needs import seen_by
 from ejbd.core.room.windows import windows
 from ejbd.core.view import ClusterView, QueueView
@@ -18,13 +19,17 @@ from ejbd.manager.facts import auto
 from ejbd.manager.facts.admitted import Admission
 from ejbd.manager.facts.batchjob.fitting import fitted
 from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.facts.placing.mpi import is_open_mpi
 from ejbd.manager.facts.room.evolving import check_evolving, told_at_submission
-from ejbd.manager.jobspec import NO_WALLTIME, JobSpec, Reading
+from ejbd.manager.facts.times import AHEAD_POLLS
+from ejbd.manager.jobspec import NO_WALLTIME, JobKind, JobSpec, Reading
 from ejbd.manager.jobspec.ownwords import check_words
 from ejbd.manager.rules.linked import dependencies, elements
-from ejbd.plugins.engines import known_engines
+from ejbd.plugins.engines import known_engines, moving_engines
+from ejbd.store.models import Job
+from ejbd.store.states import JobState
 
 
 def admit(ctx: Context, job: Reading) -> Admission:
@@ -93,6 +98,8 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
         spec = replace(job.spec, walltime_s=given.spec.walltime_s)
         return Admission(replace(job, spec=spec).passed_through(why), queue, False, "none", why)
     check_words(words, first, ctx.queue_settings(first))
+    job, spec, chained = _chained(ctx, job, spec, first, engine)
+    why = f"{why}; {chained}" if chained else why
     if spec.evolving is not None:
         check_evolving(spec, engine, min(omax, spec.needs.omax or omax), moves=not as_one)
         why = f"{why}; {told_at_submission(spec, ctx.settings.limits.give_back_grace_s)}"
@@ -195,9 +202,37 @@ def _check_shape(queue: QueueView, spec: JobSpec) -> None:
             f"{processors} processors are more than queue {queue.name} has ({queue.total_processors})",
             hint="ask for fewer with -n, or for another queue with -p",
         )
-    if queue.max_walltime_s is not None and spec.walltime_s > queue.max_walltime_s:
+    too_long = queue.max_walltime_s is not None and spec.walltime_s > queue.max_walltime_s
+    if too_long and spec.chain is None:
         raise EjbError(
             Code.INVALID,
             f"{spec.walltime_s:g} s are more than queue {queue.name} allows ({queue.max_walltime_s:g} s)",
-            hint="ask for less with -t, or for another queue with -p",
+            hint=f"ask for less with -t, or for another queue with -p; {LONGER}",
         )
+
+
+LONGER = "what an engine moves may be longer: a command, or a script that is restartable, with one width"
+
+
+def _chained(ctx: Context, job: Reading, spec: JobSpec, queue: str, engine: str) -> tuple[Reading, JobSpec, str]:
+    """A job that is longer than its queue's limit and can be moved: a chain of place holders. What is said of it.
+
+    As it is where it is none. Raises EjbError (INVALID) where the limit leaves no time between two moves.
+    """
+    found = ctx.view.queue(queue) if ctx.view is not None else None
+    limit_s = found.max_walltime_s if found is not None else None
+    may = engine in moving_engines() and (spec.kind is not JobKind.SCRIPT or spec.restartable) and not spec.evolving
+    if limit_s is None or spec.walltime_s <= limit_s or not may:
+        return job, spec, ""
+    unstored = Job(
+        state=JobState.WAITING, queue=queue, processes=spec.processes, application="", spec={"lambda_s": spec.lambda_s}
+    )
+    cost = JobWorld(ctx, unstored).cost
+    ahead_s = cost.reserve_s + AHEAD_POLLS * ctx.settings.poll_s
+    count = links(spec.walltime_s, limit_s, cost.restart_s or cost.lambda_s, ahead_s)
+    if count is None:
+        text = f"queue {queue} allows {limit_s:g} s, which leaves no time between a restart and the next checkpoint"
+        raise EjbError(Code.INVALID, text, hint="ask for another queue with -p")
+    chain = {"limit_s": limit_s}
+    said = f"longer than queue {queue} allows ({format_walltime(limit_s)}): it goes on in about {count} place holders"
+    return replace(job, spec=replace(job.spec, chain=chain)), replace(spec, chain=chain), said

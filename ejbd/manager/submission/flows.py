@@ -260,6 +260,7 @@ def request_of(
         elastic=first.elastic,
         engine=first.engine,
         omax=omax,
+        restartable=True if first.restartable else None,
         options=elements,
     )
     return JobRequest(

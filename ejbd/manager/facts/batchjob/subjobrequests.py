@@ -46,7 +46,8 @@ def trial(spec: JobSpec, queue: str, view: ClusterView | None, batch: BatchSyste
     """J0 of an elastic job as it will be, to ask the batch system about it before there is a job."""
     folder = Path("/")
     start = WorkerScript(python, folder / "worker", folder, folder / "exit")
-    walltime_s = asked_walltime(spec.walltime_s, 0.0, float("inf"), view.walltime_quantum_s if view else 1.0)
+    first_s = spec.walltime_s if spec.chain is None else min(spec.walltime_s, spec.chain["limit_s"])
+    walltime_s = asked_walltime(first_s, 0.0, float("inf"), view.walltime_quantum_s if view else 1.0)
     places = spec.processes if spec.evolving is None else base_of(profile_from_json(spec.evolving))
     asked = request_of(spec, places * spec.needs.processors, view, queue, first=spec.evolving is None)
     return request_for(

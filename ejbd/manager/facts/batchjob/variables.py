@@ -89,6 +89,11 @@ def of_launch(
     }
 
 
+def of_modules(world: JobWorld) -> dict[str, str]:
+    """Where an evolving job's processes find the module `ejb_elastic`: the worker appends it to PYTHONPATH."""
+    return {"EJB_PYTHON_MODULES": str(world.spool.worker)} if world.spec.evolving is not None else {}
+
+
 def of_ranks(seats: Sequence[Seat], workers: Sequence[Worker]) -> dict[int, dict[str, str]]:
     """For each rank: which it is on its node, and which node that is."""
     node_of = {worker.id: worker.node for worker in workers}

@@ -71,7 +71,7 @@ def wanted(ctx: Context, taken: Admission, user: str) -> Wanted | None:
     """
     spec = taken.spec
     settings = ctx.queue_settings(taken.queue.partition(",")[0])
-    if spec.learned is False:
+    if spec.learned is False or spec.chain is not None:
         return None
     if spec.learned is None and settings.walltime != "auto":
         return _own(ctx, taken, user, settings)

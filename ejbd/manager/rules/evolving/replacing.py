@@ -15,13 +15,15 @@ from ejbd.manager.facts.room.evolving import space_of
 from ejbd.manager.rules.evolving.steps import take
 from ejbd.store.states import JobState
 
-_TO = re.compile(r"to:([0-9]{1,9})")  # one width from now on: `ejb resize`
+_WIDTH = re.compile(r"(to|by):(-?[0-9]{1,9})")  # one width from now on: `ejb resize`
+KEYS = 50  # requests that are remembered by their key, of each job
 
 
-def replace_tail(world: JobWorld, tail: str, by: str, dry_run: bool) -> Effects[Course]:
+def replace_tail(world: JobWorld, tail: str, by: str, dry_run: bool, key: str = "") -> Effects[Course]:
     """What comes of an evolving job is replaced: from the first time on that `tail` names. What has begun stays.
 
-    A tail `to:N` is one width from now on (`ejb resize`).
+    A tail `to:N` is one width from now on (`ejb resize`), and `by:N` so many places more than now, or less. With a
+    `key` a request counts once: a program that was restored from a checkpoint asks again.
 
     Each width comes where it fits into what is free from now on, not before its time, and the step before is held.
     Answers the course that comes of it; `dry_run`: it is not taken. The profile ends when it did, or with the job's
@@ -35,9 +37,16 @@ def replace_tail(world: JobWorld, tail: str, by: str, dry_run: bool) -> Effects[
         raise EjbError(Code.UNSUPPORTED, what, hint="submit it with --profile")
     if course is None or job.state != JobState.RUNNING or j0 is None or j0.end_s is None:
         raise EjbError(Code.CONFLICT, f"job {job.id} does not run now, and its profile is replaced as it runs")
+    known = list(job.spec["evolving"].get("keys", []))
+    if key and key in known:
+        return course
     try:
-        to = _TO.fullmatch(tail)
-        steps = tail_to(course, int(to[1]), now, _ahead_s(world)) if to else parse_tail(tail, now)
+        width = _WIDTH.fullmatch(tail)
+        if width:
+            places = int(width[2]) + (course.width_at(now) if width[1] == "by" else 0)
+            steps = tail_to(course, places, now, _ahead_s(world))
+        else:
+            steps = parse_tail(tail, now)
         if not steps:
             return course  # it has this width already, or it is asked for: the same call twice is one
         last_s = max(at for at, _ in steps)
@@ -49,7 +58,7 @@ def replace_tail(world: JobWorld, tail: str, by: str, dry_run: bool) -> Effects[
         raise EjbError(Code.INVALID, what, where="tail", hint="a job cannot have more than its profile's peak")
     changed = _fitted(world, changed, len(changed.starts_s) - len(steps), j0.end_s)
     if not dry_run:
-        yield from take(world, changed, f"{by} replaced what comes")
+        yield from take(world, changed, f"{by} replaced what comes", [*known, key][-KEYS:] if key else known)
     return changed
 
 

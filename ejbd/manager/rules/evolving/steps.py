@@ -9,7 +9,7 @@ fitted again when J0 has started. Under best effort a block is asked for so earl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ejbd.core.cost import Source
@@ -143,9 +143,9 @@ def _begin(world: JobWorld, j0: Subjob) -> Effects[None]:
     yield Want(job, [j0.id])
 
 
-def take(world: JobWorld, course: Course, why: str) -> Effects[None]:
-    """This is its course from now on."""
-    yield _noted(world, **course.to_json(), slow={})
+def take(world: JobWorld, course: Course, why: str, keys: Sequence[str] = ()) -> Effects[None]:
+    """This is its course from now on. `keys`: of the requests that led to it."""
+    yield _noted(world, **course.to_json(), slow={}, **({"keys": list(keys)} if keys else {}))
     yield tell(EventKind.DECISION_EVOLVE, job_id=world.job.id, **course.to_json(), reason=why)
 
 

@@ -13,7 +13,7 @@ from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.past.speculating import next_of
 from ejbd.manager.facts.placing import node_limit
-from ejbd.manager.facts.times import AHEAD_POLLS, walltime_end, work_now
+from ejbd.manager.facts.times import AHEAD_POLLS, CLOCKS_S, walltime_end, work_now
 from ejbd.manager.rules.learning import gaps
 from ejbd.store.models import Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
@@ -55,6 +55,31 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Effects[Outcome | 
     return Again(reason=_why(outcome.reason, before_s, next_s), whole=True, walltime_s=next_s)
 
 
+def is_link(world: JobWorld) -> bool:
+    """Whether the job is a chain of place holders, and the present one is not meant to be its last."""
+    chain, j0 = world.job.spec.get("chain"), world.placeholder
+    return chain is not None and j0 is not None and j0.walltime_s >= chain["limit_s"] - CLOCKS_S
+
+
+def next_place_holder(world: JobWorld, end: End, outcome: Outcome) -> Effects[Outcome | None]:
+    """A chain of place holders does not end with one of them: asked about ends.
+
+    What a place holder's limit has ended before it was saved goes on from its last checkpoint, as after a setback.
+    """
+    job, limits = world.job, world.ctx.settings.limits
+    chain = job.spec.get("chain")
+    if chain is None or not isinstance(end, TimeUsedUp) or not isinstance(outcome, Final):
+        return None
+    lost_s = job.walltime_s - work_now(job, world.ctx.now)
+    if outcome.state is not JobState.TIMEOUT or end.walltime_s < chain["limit_s"] - CLOCKS_S or lost_s <= 0.0:
+        return None
+    if job.setbacks >= limits.max_setbacks or not _may_go_on(world):
+        return None
+    yield from ()
+    why = f"{outcome.reason}: it is longer than that, and goes on from its last checkpoint in the next place holder"
+    return Again(reason=why, setback=True, whole=True)
+
+
 def _was_not_raised(world: JobWorld, end: PassedThroughEnded, ended: Subjob) -> bool:
     """Whether a job that may be run again was killed by a plan from which no daemon raised it in time."""
     short = raised.under_way(world.job) is not None and ended.walltime_s < world.job.walltime_s
@@ -77,10 +102,11 @@ def _may_go_on(world: JobWorld) -> bool:
 def saves_in_time(world: JobWorld) -> Effects[bool]:
     """Save what runs on a J0 of a learned walltime that is nearly over, and wait again for another J0.
 
-    It plans with the next walltime where the present one was not enough; a J0 may also have been asked for before.
+    So it is with each place holder but the last of a job that is longer than its queue's limit. It plans with the next
+    walltime where the present one was not enough; a J0 may also have been asked for before.
     """
     job, ctx, j0 = world.job, world.ctx, world.placeholder
-    if not (job.walltimes or {}).get("progress_s") or j0 is None or j0.id not in job.members:
+    if not ((job.walltimes or {}).get("progress_s") or is_link(world)) or j0 is None or j0.id not in job.members:
         return False
     epoch = world.live_epoch
     if j0.state != SubjobState.RUNNING or holds_shell(job) or epoch is None or epoch.state != EpochState.RUNNING:
@@ -98,6 +124,9 @@ def saves_in_time(world: JobWorld) -> Effects[bool]:
         return False
     if not short:
         yield note(job, walltime_s=next_s, walltimes=kept)
-    yield note(job, walltimes={**(job.walltimes or {}), "left": j0.id})
+    if is_link(world):
+        yield note(job, spec={**job.spec, "chain": {**job.spec["chain"], "left": j0.id}})
+    else:
+        yield note(job, walltimes={**(job.walltimes or {}), "left": j0.id})
     yield tell(EventKind.JOB_AGAIN, job_id=job.id, walltime_s=job.walltime_s, pause_s=0.0, reason=why)
     return True

@@ -124,6 +124,7 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
     common["variables"] = {
         **variables.of_launch(world, launch, members, seats, workers),
         **pbsvariables.of_launch(world, folder, seats, workers),
+        **variables.of_modules(world),
     }
     own = variables.of_ranks(seats, workers)
     spread = checkpointing.spread(common.get("launcher"), seats, workers)

@@ -86,6 +86,7 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> Effects[None]:
             "variables": {
                 **variables.of_script(world, members if home in members else [home]),
                 **pbsvariables.of_script(world, members if home in members else [home]),
+                **variables.of_modules(world),
             },
         }
     before = world.operations(OperationKind.LEAD)

@@ -245,7 +245,8 @@ def back_to_waiting(world: JobWorld, why: str) -> Effects[None]:
 
 def _was_left(world: JobWorld, j0: Subjob) -> bool:
     """Whether the job has just left a J0 that will end before its time: it needs another one."""
-    saved = (world.job.walltimes or {}).get("left") == j0.id  # ejbd.manager.rules.learning.retrying
+    noted = (world.job.walltimes or {}, world.job.spec.get("chain") or {})  # ejbd.manager.rules.learning.retrying
+    saved = any(one.get("left") == j0.id for one in noted)
     return j0.state == SubjobState.RUNNING and (saved or j0.warned or (world.cut_short(j0) and _was_placed(world, j0)))
 
 

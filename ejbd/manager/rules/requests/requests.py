@@ -157,15 +157,18 @@ def evolve(ctx: Context, job_id: str, tail: str, dry_run: bool, by: str) -> Effe
     return course
 
 
-def resize(ctx: Context, job_id: str, places: int | None, by: str) -> Effects[Course]:
+def resize(
+    ctx: Context, job_id: str, places: int | None, by: str, change: int | None = None, key: str = ""
+) -> Effects[Course]:
     """Give an evolving job so many places from now to its end (None: what it holds throughout); answers its course.
 
-    The same asked for once more is one: a program that was restored from a checkpoint asks again. Raises EjbError as
-    :func:`evolve` does.
+    `change`: so many more than it has now, or less, instead. The same asked for once more is one: a program that was
+    restored from a checkpoint asks again. A `change` is so with a `key` alone. Raises EjbError as :func:`evolve` does.
     """
     world = _live(ctx, job_id, "resized")
     base = world.course.base if world.course is not None else 1
-    found: Course = yield In(world, ReplaceTail(f"to:{base if places is None else places}", by, False))
+    width = f"by:{change}" if change is not None else f"to:{base if places is None else places}"
+    found: Course = yield In(world, ReplaceTail(width, by, False, key))
     return found
 
 
