@@ -32,6 +32,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsS
 
 from ejbd.core.parameters import Declared, Parameters, declared, of_queues
 from ejbd.core.policy import Policy, UnknownPolicy
+from ejbd.core.shortruns import TIMES
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import SOCKET_NAME, default_state_dir
 from ejbd.identity.settings import HelperSettings, RunsAs
@@ -116,6 +117,15 @@ class QueueSettings(BaseModel):
         ),
     ] = 365 * 86400.0
     min_processors: Annotated[int, Field(ge=1, description="smaller jobs are passed through")] = 2
+    short_runs: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1000,
+            description="a job that could start at once is passed through if its application's runs were short. That "
+            "is below so many times what elastic starts and ends took here (docs/policies.md); 0: none is",
+        ),
+    ] = TIMES
     walltime: Annotated[
         Literal["own", "auto"],
         Field(

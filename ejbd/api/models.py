@@ -392,6 +392,7 @@ class Plan(Api):
     walltime_s: Annotated[float | None, Field(description="null: none, or unlimited")]
     elastic: bool
     why: str
+    code: Annotated[str | None, Field(description="of `why`, for programs; null: it has none")] = None
     engine: str
     slots: list[Slot]
     decision: Annotated[dict[str, Any] | None, Field(description="the decision with its candidates and reasons")]

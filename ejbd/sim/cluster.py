@@ -8,6 +8,7 @@ from ejbd.core.conservative import conservative_schedule
 from ejbd.core.easy import add_release, easy_schedule, fcfs_schedule
 from ejbd.core.kernel import kernel
 from ejbd.core.lasting import FEWEST_RUNS, noted
+from ejbd.core.shortruns import is_short, learned, runs_are_short
 from ejbd.sim.heap import set_event
 from ejbd.sim.world import (
     BAD_FREE,
@@ -23,6 +24,7 @@ from ejbd.sim.world import (
     RUN_WORK,
     RUNS,
     RUNS_S,
+    SHORT_S,
     STAYS_RIGID,
     TOTAL,
     UNIT,
@@ -196,7 +198,7 @@ def start_rigid(w: World, job: int) -> None:
     w.mode[job] = RIGID
     w.start[job] = now
     seconds = w.run[job]
-    if w.candidate[job] != STAYS_RIGID:
+    if w.candidate[job] != STAYS_RIGID and not passes_through(w, job):
         seconds += w.clock[LAUNCH_S] + w.clock[RELEASE_S]
     set_event(w, job, now + seconds, JOB_ENDS)
 
@@ -210,6 +212,19 @@ def learn_run(w: World, job: int) -> None:
     w.count[RUNS] += 1
     if w.count[RUNS] >= FEWEST_RUNS:
         w.clock[RUNS_S] = w.clock[RUN_SQUARES] / w.clock[RUN_WORK]
+    like = w.likes[job]
+    if like >= 0:
+        short = is_short(w.run[job], w.clock[SHORT_S], 1.0)
+        w.like_bits[like], w.like_runs[like], w.like_short[like] = learned(
+            w.like_bits[like], w.like_runs[like], w.like_short[like], short
+        )
+
+
+@kernel
+def passes_through(w: World, job: int) -> bool:
+    """Whether a job that could start at once is passed through, since runs like it are short."""
+    like = w.likes[job]
+    return like >= 0 and runs_are_short(w.like_runs[like], w.like_short[like])
 
 
 @kernel

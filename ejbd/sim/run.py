@@ -74,6 +74,7 @@ def run(
     unit: int = 1,
     again: float = 1,
     folds: bool = False,
+    short_runs: float = 0.0,
 ) -> Outcome:
     """Simulate every job to its end.
 
@@ -84,12 +85,16 @@ def run(
     then the time at which its processors are free. `unit`: processors of a node, where the head of the queue gets
     whole nodes (EASY and EJB). `again`: how many simulations like this one are wanted, this one among them, for which
     compiling may be worth it. `folds`: with the guard, jobs are folded in place for one that waits where that does, and
-    only else checkpointed. Raises SimulationError where an invariant does not hold.
+    only else checkpointed. `short_runs`: candidates
+    that could start at once are rigid where runs like them took less than so many times what starts and ends cost
+    (:mod:`ejbd.core.shortruns`); 0: none is. Raises SimulationError where an invariant does not hold.
     """
     asked = parameters or BundlingParameters()
     if candidates is None:
         candidates = workload.jobs.processors >= min_processors
     wanted = np.where(candidates, ELASTIC if keep_placeholder else WITHOUT_J0, STAYS_RIGID)
+    cost_s = costs.launch_s + costs.release_s + asked.start_up_s
+    likes = alike(workload) if short_runs > 0.0 and policy is Policy.EJB else None
     rows, width = (512, 32) if policy is Policy.EJB else (0, 4)
     way = Way.PLAIN if plain else Way.AUTO
     elapsed_s = kernels_s = 0.0
@@ -98,7 +103,7 @@ def run(
         def make(arrays: bool, rows: int = rows, width: int = width) -> tuple[Any, ...]:
             w = new_world(
                 workload.jobs, workload.processors, wanted, elastic_rows=rows, width=width, plain=not arrays,
-                costs=costs, unit=unit, folds=folds,
+                costs=costs, unit=unit, folds=folds, likes=likes, short_s=short_runs * cost_s,
             )  # fmt: skip
             return w, int(policy), int(ties), kernel_rules(asked, arrays=arrays), checking
 
@@ -115,6 +120,14 @@ def run(
             break
     refuse_fault(w)
     return replace(outcome_of(w, elapsed_s), kernels_s=kernels_s, compiled=played.compiled)
+
+
+def alike(workload: Workload) -> Any:
+    """For each job the number of those that are like it: of one user, at one width. -1: its user is not known."""
+    if workload.users is None:
+        return np.full(len(workload), -1)
+    both = np.stack([workload.users, workload.jobs.processors], axis=1)
+    return np.where(workload.users < 0, -1, np.unique(both, axis=0, return_inverse=True)[1].reshape(-1))
 
 
 def _game(workload: Workload, policy: Policy, make: Callable[[bool], tuple[Any, ...]]) -> Game:

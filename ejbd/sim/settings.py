@@ -45,7 +45,8 @@ def policy_keys(policy: str = BUNDLING) -> dict[str, Declared]:
 def names(policy: str = BUNDLING) -> tuple[str, ...]:
     """Everything that can be set of a simulation."""
     others = ("cancel-j0", "fold", "one-node", "memory", "default-memory", "arrivals", "poll", "reshape")
-    return ("policy", "ties", "trim", *_CHOICES, *others, *policy_keys(policy))
+    costs = ("launch", "release", "short-runs")
+    return ("policy", "ties", "trim", *_CHOICES, *others, *costs, *policy_keys(policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,9 @@ class Setting:
     """Everything but the log. `elastic`: under :attr:`Policy.EJB`, the policy of elastic jobs. `arrivals`: jobs come
     that many times as fast. `keep_placeholder`: J0 waits on beside the subjobs. `fold`: with the guard, jobs are folded
     in place for one that waits where that does. `poll_s`: a manager that looks so often keeps the margins of a live
-    one; 0: it keeps none, as in the paper. `memory`: bounds how many ranks share a processor. `changed`: what was set,
-    by its name.
+    one; 0: it keeps none, as in the paper. `memory`: bounds how many ranks share a processor. `launch_s`, `release_s`:
+    what a live manager takes until ranks run, and until processors are free again. `short_runs`: candidates that
+    could start at once are rigid where runs like them took less than so many times that. `changed`: what was set, by its name.
     """
 
     policy: Policy = Policy.EJB
@@ -87,6 +89,9 @@ class Setting:
     arrivals: float = 1.0
     poll_s: float = 0.0
     memory: Memory = NO_BOUND
+    launch_s: float = 0.0
+    release_s: float = 0.0
+    short_runs: float = 0.0
     changed: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -101,11 +106,12 @@ class Setting:
         """What a live manager that looks every `poll_s` seconds keeps free of slots that end, and asks for beyond its
         plans, before it has measured anything."""
         if not self.poll_s:
-            return FREE_OF_COSTS
+            return FREE_OF_COSTS._replace(launch_s=self.launch_s, release_s=self.release_s)
         lambda_s = self.parameters.lambda_s
         cost = move_cost([], None, None, configured_s=lambda_s, look_s=self.poll_s)
         margins = margins_of(self.poll_s, cost.tail_s)
-        return Costs(slack_s=slack(cost.kept_s, margins), margins=margins)
+        slack_s = slack(cost.kept_s, margins)
+        return Costs(self.launch_s, self.release_s, slack_s=slack_s, margins=margins)
 
     @property
     def is_kernel(self) -> bool:
@@ -160,6 +166,10 @@ class Setting:
             return replace(self, arrivals=_at_least(float(value), 1e-6))
         if key == "poll":
             return replace(self, poll_s=_at_least(float(value), 0))
+        if key in ("launch", "release"):
+            return replace(self, **{f"{key}_s": _at_least(float(value), 0)})
+        if key == "short-runs":
+            return replace(self, short_runs=_at_least(float(value), 0))
         if key == "reshape":
             return replace(self, parameters=replace(self.parameters, rungs=_law(value)))
         if key == "memory":
@@ -266,6 +276,9 @@ def play(
         report["parameters"]["arrivals"] = setting.arrivals
     if setting.fold:
         report["parameters"]["fold"] = True
+    for name in ("launch_s", "release_s", "short_runs"):
+        if getattr(setting, name) and setting.policy is Policy.EJB:
+            report["parameters"][name] = getattr(setting, name)
     if setting.poll_s and setting.policy is Policy.EJB:
         report["parameters"]["poll_s"] = setting.poll_s
     if setting.memory.processor_kb and setting.policy is Policy.EJB:
@@ -293,6 +306,7 @@ def _outcome(workload: Workload, setting: Setting, *, checking: bool, again: flo
         costs=setting.costs if setting.policy is Policy.EJB else FREE_OF_COSTS,
         again=again,
         folds=setting.fold,
+        short_runs=setting.short_runs,
     )
 
 
@@ -303,10 +317,13 @@ def _candidates(workload: Workload, setting: Setting) -> Any:
 
 
 def _refuse_for_own(setting: Setting) -> None:
-    if not setting.keep_placeholder or setting.parameters.node_limit >= 0 or setting.poll_s or setting.fold:
+    costs = setting.poll_s or setting.launch_s or setting.release_s or setting.short_runs
+    if not setting.keep_placeholder or setting.parameters.node_limit >= 0 or costs or setting.fold:
         named = "a fair order" if setting.elastic == BUNDLING else setting.elastic
         raise EjbError(
-            Code.INVALID, f"--cancel-j0, --fold, --one-node and --poll are for EJB's own policy only, not for {named}"
+            Code.INVALID,
+            "--cancel-j0, --fold, --one-node and --poll, and launch, release and short-runs, are for EJB's own policy "
+            f"only, not for {named}",
         )
 
 

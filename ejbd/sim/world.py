@@ -31,7 +31,8 @@ COUNTS = 16
 # margins, and what is learned of how long runs last (:mod:`ejbd.core.lasting`).
 NOW, IDLE_S, QUEUED_S, SHADOW, WEIGHED, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, POLL_S, START_UP_S, TAIL_S = range(12)
 RUNS_S, RUN_WORK, RUN_SQUARES = range(12, 15)
-CLOCKS = 15
+SHORT_S = 15  # runs below it are short (:mod:`ejbd.core.shortruns`); 0: none is
+CLOCKS = 16
 # Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)
@@ -96,8 +97,8 @@ class World(NamedTuple):
     """The state of one simulation.
 
     Jobs are numbered in the order of their submission. `submit`, `run` (true), `walltime`, `processors`, `most_ranks`
-    (that may share a processor, by their memory), `candidate` and `points` describe them and are not written to;
-    `planned` becomes the request once it is outlived. `start`, `end`, `used` (processor-seconds), `subjobs` and `moves`
+    (that may share a processor, by their memory), `candidate`, `points` and `likes` describe them and are not written
+    to; `planned` becomes the request once it is outlived. `start`, `end`, `used` (processor-seconds), `subjobs` and `moves`
     are what becomes of them. The first QUEUED entries of `queue` wait, in order; the first DUE of `ends` and `freed`
     are the planned releases; the `heap` has the next event of everything that runs. `gives_back` flags the jobs that
     are being suspended for a waiting one. Until `meanwhile_until` the ranks of a job that grows do `meanwhile` work a
@@ -113,6 +114,10 @@ class World(NamedTuple):
     candidate: Ints
     planned: Floats
     points: Any
+    likes: Ints
+    like_bits: Ints
+    like_runs: Ints
+    like_short: Ints
 
     start: Floats
     end: Floats
@@ -217,11 +222,14 @@ def new_world(
     costs: Costs = FREE_OF_COSTS,
     unit: int = 1,
     folds: bool = False,
+    likes: Any = None,
+    short_s: float = 0.0,
 ) -> World:
     """An empty cluster of `total` processors before the first submission; `plain`: of lists, for interpreted kernels.
 
     `unit`: processors of a node, whole ones of which are reserved for the head of the queue (EASY and EJB). `folds`:
-    jobs are folded in place before one is checkpointed for a waiting job.
+    jobs are folded in place before one is checkpointed for a waiting job. `likes`: for each job a number of the jobs
+    that are like it, from 0 (-1: it is like none); runs below `short_s` are short ones.
     """
     n = jobs.submit.shape[0]
     active = total + 2
@@ -258,6 +266,9 @@ def new_world(
     clock[POLL_S], clock[START_UP_S], clock[TAIL_S] = costs.margins
     known = jobs.learned
     clock[WEIGHED] = 0.0 if known is None else known.share
+    clock[SHORT_S] = 0.0 if likes is None else short_s
+    alike = ints(n, -1) if likes is None else given(likes)
+    kinds = 1 + max(0, max(alike, default=0))
     spare = ints(rows)
     for index in range(rows):
         spare[index] = rows - 1 - index
@@ -266,6 +277,7 @@ def new_world(
         ints(n, UNBOUNDED) if jobs.most_ranks is None else given(jobs.most_ranks), given(candidates),
         given(jobs.walltime if known is None else known.planned),
         given(np.zeros((n, 0)) if known is None else known.points),
+        alike, ints(kinds), ints(kinds), ints(kinds),
         floats(n, -1.0), floats(n, -1.0), floats(n), floats(n), ints(n), ints(n),
         counts, clock, ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
         floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),

@@ -54,11 +54,13 @@ class JobStep(Step):
 
 
 class JobReceived(TypedDict):
-    """What a submission has become. `elements`: of an elastic array, its indices; `array`, `index`: of an element."""
+    """What a submission has become. `code`: of the reason, where it has one. `elements`: of an elastic array,
+    its indices; `array`, `index`: of an element."""
 
     queue: str
     elastic: bool
     reason: str
+    code: NotRequired[str]
     elements: NotRequired[str]
     array: NotRequired[str]
     index: NotRequired[int]

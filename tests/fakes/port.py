@@ -183,6 +183,7 @@ class FakeManager:
             "queue": "main",
             "elastic": elastic,
             "why": why,
+            "code": None,
             "engine": spec.engine,
             "application": None,
             "slots": [{"processors": 4, "duration_s": None, "why": ""}],

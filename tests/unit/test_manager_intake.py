@@ -73,10 +73,10 @@ async def test_a_flood_costs_few_transactions_and_everybody_has_a_job(live: Live
 async def test_a_fault_in_one_is_not_the_others(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     await live.poll()
 
-    def taken(ctx: Context, one: Reading) -> Admission:
+    def taken(ctx: Context, one: Reading, user: str) -> Admission:
         if one.spec.name == "faulty":
             raise RuntimeError("fault")
-        return admit(ctx, one)
+        return admit(ctx, one, user)
 
     monkeypatch.setattr(intake, "admit", taken)
     answers = await all_of(live, [("faulty" if n == 7 else "heat", None, "") for n in range(20)])
@@ -171,10 +171,10 @@ async def test_a_flood_is_looked_at_together_and_what_is_wrong_with_one_is_told_
         reads += 1
         return read_from(fn)
 
-    def taken(ctx: Context, one: Reading) -> Admission:
+    def taken(ctx: Context, one: Reading, user: str) -> Admission:
         if one.spec.name == "faulty":
             raise RuntimeError("fault")
-        return admit(ctx, one)
+        return admit(ctx, one, user)
 
     monkeypatch.setattr(output, "check_output", looked)
     monkeypatch.setattr(live.store, "_read", counted)

@@ -96,7 +96,8 @@ def plan(found: dict[str, Any], out: Output) -> None:
     limit = duration(found["walltime_s"]) if found["walltime_s"] else "no walltime"
     out.line(printable(f"{found['name']}: {found['processes']} processes for {limit} in queue {found['queue']}"))
     how = "elastic" if found["elastic"] else "passed through as an ordinary job"
-    out.line(printable(f"{how}: {found['why']}"))
+    code = f" ({found['code']})" if found.get("code") else ""
+    out.line(printable(f"{how}{code}: {found['why']}"))
     out.line(f"free now: {slots(found['slots'])}")
     if found["placeholder"] and found["elastic"]:
         out.line(f"the place holder J0 would queue for {found['placeholder']['processors']} processors")

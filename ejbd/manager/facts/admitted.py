@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ejbd.manager.jobspec import JobSpec
+
+
+class AdmissionCode(StrEnum):
+    """What made a job that could have been elastic a passed-through one, for programs."""
+
+    SHORT_RUNS = "short_runs"  # runs like it are short beside what a start and an end cost, and it could start at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +20,7 @@ class Admission:
 
     `waits_for`: what EJB waits for before the batch system has it, as --dependency has it ("": nothing). `array`: the
     indices of elements that become jobs of EJB's one by one. None: it is one job, also as an array of the batch
-    system's.
+    system's. `code`: "" where the reason has none.
     """
 
     spec: JobSpec
@@ -23,3 +30,4 @@ class Admission:
     why: str
     waits_for: str = ""
     array: str | None = None
+    code: str = ""

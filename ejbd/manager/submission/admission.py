@@ -16,12 +16,13 @@ from ejbd.core.view import ClusterView, QueueView
 from ejbd.core.walltime import format_walltime
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts import auto
-from ejbd.manager.facts.admitted import Admission
+from ejbd.manager.facts.admitted import Admission, AdmissionCode
 from ejbd.manager.facts.batchjob.fitting import fitted
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.facts.placing.mpi import is_open_mpi
+from ejbd.manager.facts.past.shortness import why_short
 from ejbd.manager.facts.room.evolving import check_evolving, told_at_submission
 from ejbd.manager.facts.times import AHEAD_POLLS
 from ejbd.manager.jobspec import NO_WALLTIME, JobKind, JobSpec, Reading
@@ -32,14 +33,14 @@ from ejbd.store.models import Job
 from ejbd.store.states import JobState
 
 
-def admit(ctx: Context, job: Reading) -> Admission:
+def admit(ctx: Context, job: Reading, user: str) -> Admission:
     """How the job would be taken now. Raises EjbError for what cannot be had.
 
     A job that asks to be elastic and cannot be is refused. Where that is only what its queue does with jobs it is
     passed through instead: sbatch would have run it.
     """
     spec, waits_for = dependencies.divided(ctx.session, job.spec)
-    taken = _admitted(ctx, replace(job, spec=spec))
+    taken = _admitted(ctx, replace(job, spec=spec), user)
     array = taken.spec.array if taken.elastic or not ctx.settings.traits.arrays else None
     if array is not None:
         spec = elements.one_by_one(taken.spec)
@@ -49,7 +50,7 @@ def admit(ctx: Context, job: Reading) -> Admission:
     return replace(taken, waits_for=waits_for)
 
 
-def _admitted(ctx: Context, job: Reading) -> Admission:
+def _admitted(ctx: Context, job: Reading, user: str) -> Admission:
     queue = queue_for(ctx.view, job.spec)
     first = queue.partition(",")[0]
     omax = job.spec.omax or ctx.queue_settings(first).parameters.omax
@@ -94,9 +95,12 @@ def _admitted(ctx: Context, job: Reading) -> Admission:
         elastic, why = False, fit.obstacle
     if elastic and job.refusals and not spec.elastic:
         elastic, why = False, f"{job.refusals[0].where}: {job.refusals[0].message}"
+    code = ""
+    if elastic and (short := _short(ctx, first, spec, user, engine)) and _starts_at_once(ctx, first, spec):
+        elastic, why, code = False, short, AdmissionCode.SHORT_RUNS.value
     if not elastic:
         spec = replace(job.spec, walltime_s=given.spec.walltime_s)
-        return Admission(replace(job, spec=spec).passed_through(why), queue, False, "none", why)
+        return Admission(replace(job, spec=spec).passed_through(why), queue, False, "none", why, code=code)
     check_words(words, first, ctx.queue_settings(first))
     job, spec, chained = _chained(ctx, job, spec, first, engine)
     why = f"{why}; {chained}" if chained else why
@@ -146,7 +150,21 @@ def _waits_until_on(ctx: Context, queue: str, spec: JobSpec) -> bool:
         return False
     if spec.processes * spec.threads < settings.min_processors or spec.walltime_s is None:
         return False
-    return windows(seen_by(ctx.view, spec.needs), queue, ctx.now).available(spec.walltime_s) < spec.processes
+    return not _starts_at_once(ctx, queue, spec)
+
+
+def _starts_at_once(ctx: Context, queue: str, spec: JobSpec) -> bool:
+    """Whether the windows of a queue hold the job in its own shape now."""
+    if ctx.view is None or spec.walltime_s is None:
+        return False
+    return windows(seen_by(ctx.view, spec.needs), queue, ctx.now).available(spec.walltime_s) >= spec.processes
+
+
+def _short(ctx: Context, queue: str, spec: JobSpec, user: str, engine: str) -> str:
+    """Why a job is better passed through, as runs like it are short; "" of one that has to be elastic, or to evolve."""
+    if spec.elastic or spec.evolving is not None or spec.array:
+        return ""
+    return why_short(ctx, user, spec, queue, engine)
 
 
 def _cannot_ask(ctx: Context, queue: str, spec: JobSpec, why: str) -> EjbError:

@@ -44,7 +44,7 @@ def plan(
     `walltimes`: that were learned for it.
     """
     first_s = asked_first_s(walltimes)
-    taken = admit(ctx, job)
+    taken = admit(ctx, job, user)
     queue, spec = taken.queue, taken.spec
     decision = world = space = None
     room = Room(ctx)
@@ -59,6 +59,7 @@ def plan(
         "queue": queue,
         "elastic": taken.elastic,
         "why": taken.why,
+        "code": taken.code or None,
         "engine": taken.engine,
         "slots": told_slots(ctx.view, queue.partition(",")[0], slots) if ctx.view is not None else [],
         "decision": decision,

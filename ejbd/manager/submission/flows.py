@@ -91,7 +91,7 @@ class Workflows:
             ctx = self._context(session)
             for group, reading in readings:
                 try:
-                    admit(ctx, reading)
+                    admit(ctx, reading, "")  # whether it can be taken at all
                 except EjbError as error:
                     raise _placed(error, given.file, group) from None
 

@@ -128,7 +128,7 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
             if submission.key is not None and named in known:
                 answers.append(_again(known[named], submission.request_hash))
                 continue
-            taken = admit(ctx, submission.job)
+            taken = admit(ctx, submission.job, submission.user)
         except Exception as refused:  # or a fault, which is this job's alone
             answers.append(refused)
             continue
@@ -139,6 +139,8 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
         reason = dependencies.waits_for(taken.waits_for) if taken.waits_for else ""
         jobs.append({"id": id, "state": JobState.RECEIVED, "incarnation": 1, "reason": reason, **row})
         told = {"queue": taken.queue, "elastic": taken.elastic, "reason": taken.why}
+        if taken.code:
+            told["code"] = taken.code
         if taken.waits_for:
             waiting.append({"job_id": id, "conditions": taken.waits_for, "never": False})
         if taken.array is not None:

@@ -134,7 +134,7 @@ class Submissions:
 
     def _admit(self, session: Session, job: Reading, user: str) -> tuple[Admission, Wanted | None]:
         ctx = self._context(session)
-        taken = admit(ctx, job)
+        taken = admit(ctx, job, user)
         return taken, wanted(ctx, taken, user)
 
     async def _check(self, spec: JobSpec, user: str) -> tuple[str, ...]:

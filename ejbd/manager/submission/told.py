@@ -77,6 +77,7 @@ class ToldDryRun(TypedDict):
     queue: str
     elastic: bool
     why: str
+    code: str | None
     engine: str
     slots: list[ToldSlot]
     decision: dict[str, Any] | None

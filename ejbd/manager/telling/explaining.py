@@ -25,7 +25,7 @@ from ejbd.manager.rules.signals import periodic
 from ejbd.manager.telling.told import ToldDecision, ToldExplanation
 from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
-from ejbd.wire.kinds import DECISION, IntentKind, JobKind, SubjobRole
+from ejbd.wire.kinds import DECISION, EventKind, IntentKind, JobKind, SubjobRole
 
 
 def _off(ctx: Context, job: Job) -> str:
@@ -81,9 +81,11 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
     ]
     world = JobWorld(ctx, job)
     present = _present(world)
+    code, received = _received(ctx, job)
     return {
         "state": job.state,
         "now": _why(ctx, job, present, batch_error)
+        + (f"; not elastic ({code}): {received}" if code else "")
         + _resubmission(ctx, job)
         + _paused(ctx, job)
         + _off(ctx, job)
@@ -107,6 +109,15 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
         "walltimes": job.walltimes,
         "application": told_application(world, max(0.0, job.walltime_s - work_now(job, ctx.now))),
     }
+
+
+def _received(ctx: Context, job: Job) -> tuple[str, str]:
+    """Of a job that was passed through: why, as a code ("": none) and in words."""
+    if job.elastic:
+        return "", ""
+    query = select(Event.data).where(Event.job_id == job.id, Event.kind == EventKind.JOB_RECEIVED)
+    data = ctx.session.scalars(query.limit(1)).first() or {}
+    return str(data.get("code", "")), str(data.get("reason", ""))
 
 
 def plan_of(ctx: Context, job_id: str) -> PlannedTimeline:

@@ -1,0 +1,42 @@
+"""Short runs: what hardly lasts longer than an elastic start and end take is worth no worker.
+
+An elastic job that finds its processors free pays its workers' start, and giving back, for nothing. Where runs are long
+that is little. So where the latest runs of an application were *short*, beside what starts and ends
+were measured to cost here, its next job is passed through if it could start at once. If it has to wait it is elastic:
+then an earlier start is worth more.
+
+Kernels for both worlds: the daemon counts the runs of an application of a user at one width, the simulator those of a
+user at one width, since a log names no programs.
+"""
+
+from __future__ import annotations
+
+from ejbd.core.kernel import kernel
+
+FEWEST_RUNS = 10  # that have to have ended
+NEWEST_RUNS = 50  # that count
+SHORT_PART = 0.9  # of these have to be short
+TIMES = 20.0  # what starts and ends cost: a twentieth of a run, and less, is not looked at
+
+
+@kernel
+def is_short(run_s: float, cost_s: float, times: float) -> bool:
+    """Whether a run was short where a start and an end cost so much together; `times` 0: none is."""
+    return run_s < times * cost_s
+
+
+@kernel
+def runs_are_short(runs: int, short: int) -> bool:
+    """Whether the next run is taken for a short one, where so many of the newest runs were."""
+    return runs >= FEWEST_RUNS and short >= SHORT_PART * runs
+
+
+@kernel
+def learned(bits: int, runs: int, short: int, one: bool) -> tuple[int, int, int]:
+    """One more run is over: a bit for each of the newest, how many they are, and how many of these were short."""
+    oldest = 0
+    if runs == NEWEST_RUNS:
+        oldest = (bits >> (NEWEST_RUNS - 1)) & 1
+        bits -= oldest << (NEWEST_RUNS - 1)
+    more = 1 if one else 0
+    return (bits << 1) + more, min(NEWEST_RUNS, runs + 1), short + more - oldest

@@ -1,0 +1,126 @@
+"""An application with short runs is passed through while its processors are free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from ejbd.core.overhead import Hop
+from ejbd.core.shortruns import FEWEST_RUNS, NEWEST_RUNS, learned, runs_are_short
+from ejbd.sim.run import Policy, run
+from ejbd.sim.swf import read_swf
+from ejbd.sim.workload import workload_of
+from ejbd.sim.world import Costs
+from ejbd.store.models import Overhead, PastRun
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+
+def remember(live: LiveWorld, runs: int, run_s: float, *, cost_s: float = 3.0) -> None:
+    """So many runs of the application of the next job, and what a start was measured to take."""
+
+    def write(session: Session) -> None:
+        reading = live.reading()
+        for at in range(runs):
+            session.add(
+                PastRun(
+                    key=at,
+                    user="ada",
+                    application="app",
+                    processors=reading.spec.processes,
+                    input_class="",
+                    run_s=run_s,
+                    requested_s=100.0,
+                    outcome="completed",
+                    end_s=float(at),
+                )
+            )
+        session.add(
+            Overhead(
+                hop=Hop.READY.value,
+                queue="batch",
+                application="",
+                job_id="a",
+                subjob_id="a.1",
+                at_s=1.0,
+                processors=reading.spec.processes,
+                seconds=cost_s,
+            )
+        )
+
+    live.store.write_sync(write)
+
+
+async def test_short_runs_are_passed_through_while_they_can_start_at_once(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store)
+    live.batch.free = 16
+    await live.poll(1)
+    remember(live, FEWEST_RUNS, 40.0)
+    told = await live.plan(processes=16, app="app")
+    assert not told["elastic"] and told["code"] == "short_runs" and "10 of the last 10 runs of app" in told["why"]
+    job = await live.submit(processes=16, app="app")
+    assert not live.job(job).elastic
+    found = await live.manager.explain(job)
+    assert "not elastic (short_runs): 10 of the last 10 runs" in found["now"]
+
+
+async def test_what_waits_is_long_or_hardly_known_stays_elastic(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store)
+    live.batch.free = 16
+    await live.poll(1)
+    remember(live, FEWEST_RUNS - 1, 40.0)
+    assert (await live.plan(processes=16, app="app"))["elastic"], "nine runs are too few"
+    live.batch.free = 4
+    await live.poll(5)
+    remember_one_more(live, 40.0)
+    assert (await live.plan(processes=16, app="app"))["elastic"], "it has to wait"
+    live.batch.free = 16
+    await live.poll(5)
+    assert not (await live.plan(processes=16, app="app"))["elastic"]
+    assert (await live.plan(processes=16, app="app", elastic=True))["elastic"], "it asks to be"
+    remember_one_more(live, 90.0)
+    remember_one_more(live, 90.0)
+    assert (await live.plan(processes=16, app="app"))["elastic"], "two in twelve were long"
+
+
+def remember_one_more(live: LiveWorld, run_s: float) -> None:
+    def write(session: Session) -> None:
+        at = 100 + session.query(PastRun).count()
+        session.add(
+            PastRun(
+                key=at,
+                user="ada",
+                application="app",
+                processors=16,
+                input_class="",
+                run_s=run_s,
+                requested_s=100.0,
+                outcome="completed",
+                end_s=float(at),
+            )
+        )
+
+    live.store.write_sync(write)
+
+
+def test_the_newest_runs_count() -> None:
+    bits = runs = short = 0
+    for _ in range(2 * NEWEST_RUNS):
+        bits, runs, short = learned(bits, runs, short, True)
+    assert (runs, short) == (NEWEST_RUNS, NEWEST_RUNS) and runs_are_short(runs, short)
+    for at in range(NEWEST_RUNS):
+        bits, runs, short = learned(bits, runs, short, False)
+        assert short == NEWEST_RUNS - 1 - at
+    assert bits == 0 and not runs_are_short(runs, short)
+
+
+def test_a_simulated_job_pays_no_start_where_runs_like_it_are_short(tmp_path: Path) -> None:
+    """Fifteen runs of one user one after the other, on an empty cluster: the first ten are what is learned from."""
+    rows = "".join(f"{n} {1000 * n} -1 30 8 -1 -1 8 100 -1 1 7 -1 -1 -1 -1 -1 -1\n" for n in range(1, 16))
+    (tmp_path / "log.swf").write_text(rows)
+    workload = workload_of(read_swf(tmp_path / "log.swf"), "short", processors=8)
+    costs = Costs(launch_s=2.0, release_s=1.0)
+    for times, paid in ((0.0, 15), (5.0, 15), (20.0, 10)):
+        ended = run(workload, Policy.EJB, costs=costs, short_runs=times).end - workload.jobs.submit
+        assert list(ended) == [33.0] * paid + [30.0] * (15 - paid)
