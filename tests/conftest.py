@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
 from tests.groups import name_groups
 from tests.integration.slurm_clusters import take_down
+from tests.nightly import leave_out, pytest_testnodedown, say_all, told
+from tests.statements import share
 from tests.store_fixtures import (
     postgres_server,
     postgres_url,
@@ -30,11 +32,15 @@ __all__ = [
     "pytest_runtest_call",
     "pytest_runtest_setup",
     "pytest_runtest_teardown",
+    "pytest_testnodedown",
     "sqlite_url",
     "sqlite_with_tables",
     "store",
     "store_url",
 ]
+
+say_all()
+share()
 
 # No test asserts how fast this machine is, not even an example of a property. In CI the examples are the same each
 # time: it judges a change, not the draw; everywhere else they are drawn anew.
@@ -55,6 +61,7 @@ def pytest_sessionfinish() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"soak: EJB_SOAK_SEED={os.environ['EJB_SOAK_SEED']}")
+    terminalreporter.write_line(told(terminalreporter.config))
     if os.environ.get("EJB_TEST_DATABASES") != "all":
         terminalreporter.write_line(
             "unit tests without the mark `sql` ran on SQLite alone (EJB_TEST_DATABASES=all: on both)"
@@ -79,5 +86,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "store_url" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.database)
+    leave_out(config, items)
     items.sort(key=_turn)
     name_groups(config, items)

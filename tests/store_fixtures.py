@@ -89,7 +89,6 @@ def store(store_url: str, request: pytest.FixtureRequest) -> Iterator[Store]:
         template = request.getfixturevalue("postgres_with_tables")
         request.getfixturevalue("postgres_server").copy(template, store_url)
     opened = Store(store_url)
-    opened.upgrade()
     yield opened
     opened.close()
 

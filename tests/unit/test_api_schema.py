@@ -32,10 +32,11 @@ from tests.fakes.api_server import ApiServer
 from tests.fakes.port import WORKER_SECRET, WORKER_SUBJOB
 from tests.fakes.proving import Proving
 from tests.fakes.web import cluster_view
+from tests.nightly import everything
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 12
+EXAMPLES = 12 if everything() else 5  # of an operation and a mode
 # What does not end by itself is tested elsewhere.
 ENDLESS = re.compile(r"/stream$|/worker/operations$|/logs$")
 CHECKS: list[Any] = [
