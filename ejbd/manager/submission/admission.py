@@ -20,9 +20,9 @@ from ejbd.manager.facts.admitted import Admission, AdmissionCode
 from ejbd.manager.facts.batchjob.fitting import fitted
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.past.shortness import why_short
 from ejbd.manager.facts.placing.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.facts.placing.mpi import is_open_mpi
-from ejbd.manager.facts.past.shortness import why_short
 from ejbd.manager.facts.room.evolving import check_evolving, told_at_submission
 from ejbd.manager.facts.times import AHEAD_POLLS
 from ejbd.manager.jobspec import NO_WALLTIME, JobKind, JobSpec, Reading

@@ -10,7 +10,6 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from .filling import filled
 from .saying import STDOUT
 
-
 TAIL_BYTES = 64 * 1024
 """Of a log before a launch: a program may go on from where its checkpoint was written, and so cut off what came after.
 GROMACS does, and a quick end of its next run would else lie within the length that the log had."""
