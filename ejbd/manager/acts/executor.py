@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against it that would not pass
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
 OTHERS_AT_ONCE = 8  # users for which something else than a submission goes on
-PATIENCE_S = 3.0  # that a pass waits for a user whose sessions or commands do not answer
+PATIENCE_S = 3.0  # that a pass waits for sessions and commands of a user that do not answer
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
 
