@@ -121,11 +121,12 @@ class Executor:
         await self._take_up()
         now = self.clock()
         most = self._refill(now)
-        due, next_s = await self.store.read(lambda session: intents.due(session, now, most, self._left.keys()))
+        left, by_user = self._left.keys(), self.hands.by_user
+        due, next_s = await self.store.read(lambda session: intents.due(session, now, most, left, in_turn=by_user))
         self._allowance -= sum(_is_new(intent) for intent in due)
         if next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
             next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
-        if not self.hands.by_user:
+        if not by_user:
             at_once = self.settings.limits.submit_concurrency
             await self._carry_out(due, _Turns(at_once, at_once))
         elif due:
