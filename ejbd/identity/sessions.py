@@ -26,6 +26,7 @@ from ejbd.identity.spools import SpoolPattern
 
 PATIENCE_S = 10.0  # for an answer about files; batch commands have their own time-outs
 KEPT_S = 15.0  # a session without work is ended; ejb-as itself would do it after a minute
+LASTS_S = 60.0  # then the account is looked at anew: it may have expired, or have other groups
 MOST_REQUESTS = 5000  # of a session; ejb-as takes twice as many
 SILENT_S = (15.0, 60.0, 300.0)  # a user is not asked for so long where its sessions do not answer
 _ONCE = frozenset({"submit"})  # what must not be asked again where the answer was lost
@@ -63,6 +64,10 @@ class _Session:
     child: subprocess.Popen[bytes] | None = None
     requests: int = 0
     used_s: float = field(default_factory=time.monotonic)
+    begun_s: float = field(default_factory=time.monotonic)
+
+    def is_over(self, now: float) -> bool:
+        return now - self.used_s >= KEPT_S or now - self.begun_s >= LASTS_S
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> Answer:
         """One request, one answer. Raises OSError or ValueError where there is no whole answer."""
@@ -248,8 +253,8 @@ class Helper:
         now, over, found = time.monotonic(), [], None
         with self._lock:
             for name, sessions in list(self._idle.items()):
-                over += [one for one in sessions if now - one.used_s >= KEPT_S]
-                fresh = [one for one in sessions if now - one.used_s < KEPT_S]
+                over += [one for one in sessions if one.is_over(now)]
+                fresh = [one for one in sessions if not one.is_over(now)]
                 if name == user and fresh:
                     found = fresh.pop()
                 self._idle[name] = fresh

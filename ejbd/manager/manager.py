@@ -492,6 +492,8 @@ class Manager:
             return False  # the executor comes back here once it has made some
         query = select(Job).where(Job.state == JobState.RECEIVED, Job.kind != JobKind.ARRAY)
         query = query.where(Job.id.not_in(select(Dependency.job_id)))
+        if self.hands.by_user:  # one of each, before the next of any
+            query = query.order_by(func.row_number().over(partition_by=Job.user, order_by=Job.seq))
         query = query.order_by(Job.seq).limit(min(most, RECEIVED_AT_ONCE))
         if kept_back := queues_kept_back(session, ctx.now):
             query = query.where(kept_back.takes())

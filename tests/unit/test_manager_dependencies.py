@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
+from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.depends import Depends
@@ -159,6 +160,14 @@ async def test_a_singleton_waits_for_the_earlier_ones_of_its_name(live: LiveWorl
     await live.manager.cancel(second, "ada")
     await live.act()
     assert live.job(third).state == GOES
+
+
+@pytest.mark.parametrize(("user", "state"), [("ada", STAYS), ("bob", GOES)])
+async def test_a_singleton_waits_for_no_other_users_job_of_its_name(live: LiveWorld, user: str, state: str) -> None:
+    """Where many users are served no batch job is another user's than the daemon's own."""
+    live.batch.others.append(BatchJobView("7", "heat", user, "batch", BatchState.RUNNING, 1, 600.0))
+    await live.poll()
+    assert live.job(await submit(live, "--dependency=singleton")).state == state
 
 
 async def test_numbers_are_the_batch_systems_unless_a_script_knows_itself_by_them(live: LiveWorld) -> None:

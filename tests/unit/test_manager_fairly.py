@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ejbd.manager.acts.executor import SUBMISSIONS_A_PASS
 from ejbd.store.store import Store
 from tests.fakes.many import ManyWorld
 
@@ -45,6 +46,29 @@ async def test_one_of_bobs_has_its_turn_beside_six_of_alices(
     await live.poll(5)
     assert has_room(live, bobs) is bob
     assert sum(has_room(live, job) for job in alices) == (1 if bob else 2)
+
+
+async def test_one_job_is_not_submitted_behind_200_of_another_user(world: Callable[..., ManyWorld]) -> None:
+    live = world()
+    live.batch.free = 0
+    for _ in range(200):
+        await live.manager.submit(live.reading(), "alice", None, "hash")
+    for _ in range(4):
+        await live.act(1)
+    job = (await live.manager.submit(live.reading(), "bob", None, "hash")).id
+    before = submissions(live)
+    for _ in range(60):
+        await live.act(1)
+        live.clock.now += 1
+        if any(job in one for one in submissions(live)):
+            break
+    behind = [job in one for one in submissions(live)].index(True) - len(before)
+    assert behind <= 2 * live.settings.limits.submit_concurrency * SUBMISSIONS_A_PASS, "what was under way already"
+    assert len(submissions(live)) < 150
+
+
+def submissions(live: ManyWorld) -> list[str]:
+    return [call for call in live.batch.calls if call.startswith("submit ")]
 
 
 async def test_what_was_used_before_a_restart_counts_after_it(world: Callable[..., ManyWorld]) -> None:

@@ -233,6 +233,22 @@ def test_sessions_that_one_user_has_stopped_are_a_part_of_all_and_not_asked_agai
     assert helper.ask("mallory", "prepare")["ok"] and not helper._silent and not helper._at_work
 
 
+def test_an_account_is_looked_at_again_however_busy_its_session_is(
+    helper: Helper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have expired meanwhile, or have other groups, or be gone and its number another user's."""
+    assert helper.ask("alice", "prepare")["ok"]
+    (first,) = helper._idle["alice"]
+    now = time.monotonic()
+    for seconds in (5, 10, 15, 20, 25, 30):
+        later = SimpleNamespace(monotonic=lambda at=now + seconds: at)
+        monkeypatch.setattr(sessions, "time", later)
+        assert helper.ask("alice", "prepare")["ok"] and helper._idle["alice"] == [first]
+    monkeypatch.setattr(sessions, "time", SimpleNamespace(monotonic=lambda: now + sessions.LASTS_S + 1))
+    first.used_s = now + sessions.LASTS_S
+    assert helper.ask("alice", "prepare")["ok"] and first not in helper._idle["alice"]
+
+
 def test_what_keeps_one_users_sessions_is_no_fault_of_the_queue(tmp_path: Path) -> None:
     slurm = batch(Asked(UsersSessionsAway(ME, "they are stopped")), tmp_path)
     with pytest.raises(BatchError) as failed:

@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against it that would not pass
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
 OTHERS_AT_ONCE = 8  # users for which something else than a submission goes on
-PATIENCE_S = 3.0  # that a pass waits for a user whose sessions or commands do not answer
+PATIENCE_S = 3.0  # that a pass waits for sessions and commands of a user that do not answer
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
 
@@ -121,11 +121,12 @@ class Executor:
         await self._take_up()
         now = self.clock()
         most = self._refill(now)
-        due, next_s = await self.store.read(lambda session: intents.due(session, now, most, self._left.keys()))
+        left, by_user = self._left.keys(), self.hands.by_user
+        due, next_s = await self.store.read(lambda session: intents.due(session, now, most, left, in_turn=by_user))
         self._allowance -= sum(_is_new(intent) for intent in due)
         if next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
             next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
-        if not self.hands.by_user:
+        if not by_user:
             at_once = self.settings.limits.submit_concurrency
             await self._carry_out(due, _Turns(at_once, at_once))
         elif due:

@@ -34,11 +34,12 @@ def _submittable(kept_back: KeptBack) -> ColumnElement[bool]:
 
 
 def due(
-    session: Session, now: float, submissions: int, without: Collection[str] = ()
+    session: Session, now: float, submissions: int, without: Collection[str] = (), *, in_turn: bool = False
 ) -> tuple[list[Intent], float | None]:
     """What is due, of new submissions the most urgent `submissions`; and when there is more to do (`now`: at once).
 
-    `without`: users for which nothing is begun now.
+    `without`: users for which nothing is begun now. `in_turn`: of submissions that are as urgent, one of each user
+    comes before the next of any.
     """
     # Anything else than a submission has nothing to act on while its submission is under way.
     open_ones = select(Intent).where(
@@ -53,14 +54,17 @@ def due(
     others = list(session.scalars(ready.where(not_(new)).order_by(Intent.id)))
     # Room that is free now goes before places in the queue, and those before places that may never be needed.
     urgent_first = case((Subjob.role == SubjobRole.SUBJOB, 0), (Subjob.role == SubjobRole.STANDBY, 2), else_=1)
-    query = ready.where(new).join(Subjob, Intent.subjob_id == Subjob.id)
+    query = ready.where(new).join(Subjob, Intent.subjob_id == Subjob.id).join(Job, Intent.job_id == Job.id)
     if queues.any_paused(session):
         # Jobs that were not tried yet come before those that were refused, and a place in the queue before room.
         urgent_first = case((Subjob.role.in_((SubjobRole.SUBJOB, SubjobRole.STANDBY)), 1), else_=0)
         kept_back = queues.kept_back(session, now)
-        query = query.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back)).order_by(Intent.attempts)
+        query = query.where(_submittable(kept_back)).order_by(Intent.attempts)
         next_s = min((at for at in (next_s, kept_back.until_s) if at is not None), default=None)
-    submits = list(session.scalars(query.order_by(urgent_first, Intent.id).limit(submissions + 1)))
+    query = query.order_by(urgent_first)
+    if in_turn:
+        query = query.order_by(func.row_number().over(partition_by=[Job.user, urgent_first], order_by=Intent.id))
+    submits = list(session.scalars(query.order_by(Intent.id).limit(submissions + 1)))
     if len(submits) > submissions:
         next_s = now
     return others + submits[:submissions], next_s

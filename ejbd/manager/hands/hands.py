@@ -80,7 +80,7 @@ class Hands:
         return self.own.files.read(path, most)
 
     def user_at(self, path: Path) -> str:
-        """The user in whose spool that is, as far as it matters."""
+        """The user that has the spool in which that is, as far as it matters."""
         return ""
 
     def output(self, user: str, path: str, most: int, offset: int) -> bytes:
