@@ -87,8 +87,8 @@ FAULTS = (
     Fault(
         "unknown-outcome-wakes-nothing",
         "lost wake",
-        "wake(session, INTENTS_TOPIC)  # the pause is over at a time",
-        "pass  # the pause is over at a time",
+        "wake(session, INTENTS_TOPIC)  # no task waits yet for the end of this pause",
+        "pass  # no task waits yet for the end of this pause",
         ("unit/test_manager_looks",),
     ),
     Fault(
@@ -157,8 +157,8 @@ FAULTS = (
     Fault(
         "read-token-writes",
         "API check",
-        'if scope == "read" and not looks:',
-        "if False:",
+        "if self.scope.covers(need):",
+        "if True:",
         ("unit/test_api_neighbours", "unit/test_api_jobs", "unit/test_api_words"),
     ),
     Fault(

@@ -23,4 +23,4 @@ def share() -> None:
     dialect.__hash__ = lambda self: hash(type(self))
     kept: Any = LRUCache(ROOM)
     options = {"compiled_cache": kept}
-    engine.create_engine = functools.partial(engine.create_engine, execution_options=options)  # type: ignore[assignment]
+    engine.create_engine = functools.partial(engine.create_engine, execution_options=options)  # type: ignore[attr-defined]

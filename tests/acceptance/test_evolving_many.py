@@ -35,6 +35,7 @@ def paced(tmp_path: Path, site: LocalSite) -> Iterator[Paced]:
     daemon.stop()
 
 
+@pytest.mark.nightly("unit/test_manager_evolving_guaranteed.py has it on the fake world, and Slurm's own comes with it")
 def test_two_jobs_whose_peaks_interlock(paced: Paced, site: LocalSite) -> None:
     """Two peaks of 12 on 16 processors."""
     peaks_interlock(replace(paced, steps=90), "4:6s,12:8s,4:5m")

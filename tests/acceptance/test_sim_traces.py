@@ -206,6 +206,7 @@ SENSITIVITY: dict[str, tuple[dict[str, Any], tuple[float, float, float, float]]]
 NAMES = ("CTC", "SDSC", "BLUE", "KTH")
 
 
+@pytest.mark.sampled(3, by=("name",))
 @pytest.mark.parametrize("row", SENSITIVITY)
 @pytest.mark.parametrize("name", NAMES)
 def test_sensitivity(name: str, row: str) -> None:
@@ -267,6 +268,7 @@ MANY: dict[str, tuple[dict[str, Any], tuple[float, float, float, float]]] = {
 }
 
 
+@pytest.mark.sampled(2, by=("name",))
 @pytest.mark.parametrize("row", MANY)
 @pytest.mark.parametrize("name", NAMES)
 def test_many_elastic_jobs_beyond_the_paper(name: str, row: str) -> None:
