@@ -67,8 +67,8 @@ def play(daemon: Daemon, jacobi: str, paced: str, seconds: float) -> None:
         folded_work_s = whole[name] - (end - begin - beside_s)
         resized = daemon.kinds(jobs[name]).count("epoch.resized")
         print(
-            f"{name}: alone {whole[name]:.1f} s, together {end - begin:.1f} s, {beside_s:.1f} s of it beside the other; "
-            f"folded it takes {beside_s / folded_work_s:.2f} times as long ({resized} resizes)"
+            f"{name}: {whole[name]:.1f} s alone, together {end - begin:.1f} s, {beside_s:.1f} s of it side by side. "
+            f"Folded it takes {beside_s / folded_work_s:.2f} times as long ({resized} resizes)"
         )
 
 
