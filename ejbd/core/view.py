@@ -165,6 +165,7 @@ class QueueView:
     leads_to: tuple[str, ...] = ()  # a routing queue (PBS): the queues in which its jobs are listed later
     fed_by: str = ""  # the routing queue that alone may submit to it
     default_walltime_s: float | None = None
+    jobs_a_processor: int = 1  # that may have one at the same time (Slurm: OverSubscribe=YES:2, FORCE:2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class MemoryBatch:
         self.fair_share: FairShare | None = None
         self.account = ""  # of jobs whose options name none
         self.blind = ""  # why the jobs of others are hidden
+        self.jobs_a_processor = 1
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
     def of(self, tag: str) -> BatchJobView:
@@ -132,7 +133,16 @@ class MemoryBatch:
             nodes.append(NodeView(f"n{index + 1}", width, min(width, free), True, self.queues))
             free -= nodes[-1].free
         queues = tuple(
-            QueueView(name, True, None, 1, self.total, name == "batch", default_walltime_s=self.default_walltime_s)
+            QueueView(
+                name,
+                True,
+                None,
+                1,
+                self.total,
+                name == "batch",
+                default_walltime_s=self.default_walltime_s,
+                jobs_a_processor=self.jobs_a_processor,
+            )
             for name in self.queues
         )
         jobs = (*self.others, *self.jobs.values())  # others were there before

@@ -161,7 +161,7 @@ def test_the_line_of_a_later_directive_is_named() -> None:
             "-N 2-4",
             "--signal=R:USR1@60",
         ),
-        *("--reservation=r", "-L lic:1", "--time-min=5", "-i in.txt", "-s", "-k", "hetjob"),
+        *("--reservation=r", "-L lic:1", "--time-min=5", "-i in.txt", "-O", "-k", "hetjob"),
     ],
 )
 def test_what_only_an_ordinary_job_can_keep(option: str) -> None:
@@ -226,7 +226,7 @@ def test_no_walltime_and_an_endless_one_need_a_passed_through_job() -> None:
 
 
 def test_every_reason_is_told_at_once() -> None:
-    error = error_of("#SBATCH -n 4 -s -L lic:1")
+    error = error_of("#SBATCH -n 4 -O -L lic:1")
     assert error.where == "line 2" and len(error.details["also"]) == 2
 
 

@@ -100,6 +100,25 @@ async def test_while_a_worker_does_not_answer_nothing_else_is_asked(live: LiveWo
     assert asked(worker) == [[rank // 2 for rank in range(16)]] and live.epochs(job)[0].processors == 8
 
 
+async def test_two_jobs_on_the_same_nodes_keep_to_halves_of_them(live: LiveWorld) -> None:
+    """As in a partition with OverSubscribe=FORCE:2, where the batch system starts both on all of n1."""
+    live.batch.total, live.batch.jobs_a_processor = 16, 2
+    first, worker = await whole(live)
+    second = await live.submit(walltime_s=1000.0)
+    await live.poll(1)
+    beside = await live.begin(f"{second}.0")
+    await live.poll(1)
+    await live.work()
+    assert [live.epochs(job)[0].processors for job in (first, second)] == [8, 8]
+    (told,) = [payload["cpus"] for kind, payload in worker.done if kind == "resize"]
+    (other,) = [payload["cpus"] for kind, payload in beside.done if kind == "launch"]
+    assert (told["numbers"], other["numbers"]) == (list(range(8)), list(range(8, 16)))
+    live.batch.end(f"ejb-{second}.0")
+    await live.poll(1)
+    await live.work()
+    assert live.epochs(first)[0].processors == 16 and len(asked(worker)) == 2
+
+
 async def test_before_its_pool_ends_its_work_is_saved_and_it_waits_again(live: LiveWorld) -> None:
     job, _ = await whole(live)
     seen = live.batch.of(f"ejb-{job}.0")

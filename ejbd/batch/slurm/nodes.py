@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from ejbd.batch.slurm import states
+from ejbd.batch.slurm.sharing import Sharing
 from ejbd.core.view import NodeView, QueueView
 from ejbd.core.walltime import parse_listed_walltime
 
@@ -100,6 +101,7 @@ class _Queue:
     told: bool = False
     up: bool = False
     exclusive: bool = False
+    sharing: int = 1
     default: bool = False
     tier: int = 0
     max_walltime_s: float | None = None
@@ -110,7 +112,14 @@ class _Queue:
         quantum = max(1, self.threads, self.widest if whole_nodes or self.exclusive else 1)
         default_s = self.default_walltime_s or self.max_walltime_s  # as Slurm has it
         return QueueView(
-            self.name, self.up, self.max_walltime_s, quantum, self.total, self.default, default_walltime_s=default_s
+            self.name,
+            self.up,
+            self.max_walltime_s,
+            quantum,
+            self.total,
+            self.default,
+            default_walltime_s=default_s,
+            jobs_a_processor=self.sharing,
         )
 
 
@@ -177,6 +186,7 @@ def _partition(name: str, line: str, queues: dict[str, _Queue]) -> None:
     queue.told, queue.up, queue.max_walltime_s, queue.tier = True, up, limit, tier
     queue.default = fields.get("Default") == "YES"
     queue.default_walltime_s = parse_listed_walltime(fields.get("DefaultTime", ""))
+    queue.sharing = Sharing(name, fields.get("OverSubscribe", "NO")).jobs
     queue.exclusive = fields.get("OverSubscribe", "").startswith("EXCLUSIVE")
 
 

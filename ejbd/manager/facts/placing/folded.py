@@ -4,25 +4,50 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import select
+
+from ejbd.core.malleable.halves import Numbers, halves
 from ejbd.core.placing import Host, Seat, place
 from ejbd.core.view import BatchJobView
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.store.models import Epoch, Worker
+from ejbd.manager.facts.placing import node_limit
+from ejbd.store.models import Epoch, Subjob, Worker
+from ejbd.store.states import SubjobState
+from ejbd.wire.kinds import SubjobRole
 
 
 def share_of(world: JobWorld, worker: Worker) -> int | None:
-    """What its pool has left the job of a worker's processors, by the last look; None: it is in no pool."""
+    """What is left to the job of a worker's processors, by the last look; None: that is not said, as of most jobs."""
     seen = _seen(world, worker)
-    share = dict(seen.share).get(worker.node) if seen is not None else None
+    if seen is None:
+        return None
+    share = dict(seen.share).get(worker.node) if seen.share else _count(_half(world, seen).get(worker.node))
     return None if share is None else min(worker.processors, share)
 
 
 def cpus_now(world: JobWorld, worker: Worker) -> dict[str, Any] | None:
     """Which of its node's processors a worker's job has, for the worker to bind its ranks to; None: it is not told."""
     view, seen = world.ctx.view, _seen(world, worker)
-    mine = dict(seen.places).get(worker.node) if seen is not None else None
-    of = next((node.processors for node in view.nodes if node.name == worker.node), None) if view is not None else None
+    if view is None or seen is None:
+        return None
+    mine = (dict(seen.places) if seen.places else _half(world, seen)).get(worker.node)
+    of = next((node.processors for node in view.nodes if node.name == worker.node), None)
     return {"of": of, "numbers": list(mine)} if mine and of is not None else None
+
+
+def _count(numbers: tuple[int, ...] | None) -> int | None:
+    return None if numbers is None else len(numbers)
+
+
+def _half(world: JobWorld, seen: BatchJobView) -> Numbers:
+    """By node, of a job in a partition that lets two jobs start on the same processors."""
+    view = world.ctx.view
+    shared = view is not None and any(q.name == seen.queue and q.jobs_a_processor > 1 for q in view.queues)
+    if view is None or not shared or world.needs.processors > 1 or node_limit.one_mpirun(world):
+        return {}
+    wanted = select(Subjob.batch_id).where(Subjob.state == SubjobState.RUNNING, Subjob.role != SubjobRole.RIGID)
+    ours = {id for id in world.ctx.session.scalars(wanted) if id is not None}
+    return halves(view, ours).get(seen.id, {})
 
 
 def told_cpus(found: dict[str, Any] | None) -> dict[str, Any]:

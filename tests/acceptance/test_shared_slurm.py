@@ -1,0 +1,46 @@
+"""A partition with OverSubscribe=FORCE:2 of a real Slurm: two jobs start on the same node, and keep to halves of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.sites import POLL_S
+from tests.acceptance.test_pool_local import cpus_of, resizes
+from tests.fakes.daemon import FAST, ROOT, Daemon, until
+from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
+
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="ranks are bound where there are two CPUs")
+def test_two_jobs_share_a_node_and_their_ranks_no_processor(tmp_path: Path) -> None:
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    paced, both = tmp_path / "paced", len(CPUS)
+    subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True, timeout=120)
+    queue = FAST.replace("[queues.default]\n", "[queues.default]\nmin_processors = 1\n")
+    with slurm_cluster(1, both) as cluster:
+        cluster.run("scontrol", "update", "PartitionName=batch", "OverSubscribe=FORCE:2")
+        settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{queue}'
+        daemon = Daemon(tmp_path, settings, {"SLURM_CONF": str(cluster.conf)})
+        daemon.start()
+        try:
+            words = [str(paced), "--pace", "100ms", "--result"]
+            one = daemon.submit(*words, "first", "--steps", "400", ranks=both, time="5")
+            daemon.wait_event(one, "epoch.running")
+            two = daemon.submit(*words, "second", "--steps", "400", ranks=both, time="5")
+            daemon.wait_event(two, "epoch.running")
+            until(lambda: resizes(daemon, one) == [(both, (both + 1) // 2)], "the first job was not folded")
+            first, second = cpus_of("first"), cpus_of("second")
+            assert len(first) == (both + 1) // 2 and sorted(first + second) == CPUS
+            daemon.client.post(f"/v1/jobs/{two}/cancel")
+            until(lambda: cpus_of("first") == CPUS, "the first job was not unfolded")
+            assert daemon.kinds(one).count("epoch.launching") == 1, "no checkpoint"
+            daemon.client.post(f"/v1/jobs/{one}/cancel")
+        finally:
+            daemon.stop()
