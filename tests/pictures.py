@@ -71,7 +71,7 @@ def moved(server: ApiServer) -> str:
     """A job that began on four processors and was moved to twelve."""
     now = time.time()
     begun, stop, again = now - 1500, now - 620, now - 590
-    values = {"start_s": begun, "rigid_start_s": now + 5400, "expected_completion_s": now + 3100}
+    values: dict[str, Any] = {"start_s": begun, "rigid_start_s": now + 5400, "expected_completion_s": now + 3100}
     values |= {"processes": 16, "walltime_s": 1800.0}
     job = submit(server, "ada", "heat", state="running", work_s=360.0, work_rate=0.0, submit_s=begun - 90, **values)
 
