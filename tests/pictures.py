@@ -28,7 +28,7 @@ from tests.fakes.port import subjob_row
 from tests.fakes.web import batch_job, cluster_view, link, page_server, runs, submit, waits
 
 MOST_BYTES = 150_000
-SIZE = {"width": 1180, "height": 640}
+SIZE = {"width": 1180, "height": 760}
 
 
 def cluster(server: ApiServer) -> None:
@@ -71,7 +71,8 @@ def moved(server: ApiServer) -> str:
     """A job that began on four processors and was moved to twelve."""
     now = time.time()
     begun, stop, again = now - 1500, now - 620, now - 590
-    values = {"start_s": begun, "rigid_start_s": now + 5400, "expected_completion_s": now + 3100}
+    values: dict[str, Any] = {"start_s": begun, "rigid_start_s": now + 5400, "expected_completion_s": now + 3100}
+    values |= {"processes": 16, "walltime_s": 1800.0}
     job = submit(server, "ada", "heat", state="running", work_s=360.0, work_rate=0.0, submit_s=begun - 90, **values)
 
     def add(session: Session) -> None:
@@ -93,16 +94,19 @@ def moved(server: ApiServer) -> str:
         session.add(Epoch(number=1, stopping_s=stop, ended_s=stop + 12, checkpoint_bytes=3 * 2**30, **common, **first))
         second = {"members": [f"{job}.1", f"{job}.2"], "processors": 12, "state": "running", "created_s": stop + 12}
         session.add(Epoch(number=2, restart_from=1, running_s=again, **common, **second))
+        one = {"epoch": 1, "processors": 4, "subjobs": [f"{job}.1"]}
+        two = {"epoch": 2, "processors": 12, "subjobs": [f"{job}.1", f"{job}.2"]}
         told: list[tuple[float, EventKind, dict[str, Any]]] = [
+            (begun, EPOCH_EVENT[EpochState.LAUNCHING], one),
             (begun - 90, EventKind.JOB_RECEIVED, {}),
             (begun - 88, EventKind.JOB_WAITING, {}),
             (begun, EventKind.DECISION_START, {}),
-            (begun + 3, EPOCH_EVENT[EpochState.RUNNING], {"epoch": 1}),
+            (begun + 3, EPOCH_EVENT[EpochState.RUNNING], one),
             (stop - 30, EventKind.DECISION_EXPAND, {}),
-            (stop, EPOCH_EVENT[EpochState.STOPPING], {"epoch": 1}),
-            (stop + 12, EPOCH_EVENT[EpochState.STOPPED], {"epoch": 1}),
-            (stop + 13, EPOCH_EVENT[EpochState.LAUNCHING], {"epoch": 2}),
-            (again, EPOCH_EVENT[EpochState.RUNNING], {"epoch": 2}),
+            (stop, EPOCH_EVENT[EpochState.STOPPING], one),
+            (stop + 12, EPOCH_EVENT[EpochState.STOPPED], one),
+            (stop + 13, EPOCH_EVENT[EpochState.LAUNCHING], two),
+            (again, EPOCH_EVENT[EpochState.RUNNING], two),
         ]
         for at_s, kind, data in told:
             add_event(session, kind, at_s, job_id=job, **data)

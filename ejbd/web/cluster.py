@@ -29,7 +29,13 @@ LEGEND = dict(
     zip(
         (*CLASSES, "window", "ahead"),
         (
-            *("your elastic jobs", "elastic jobs", "other jobs", "J0 planned", "other jobs planned"),
+            *(
+                "your elastic jobs",
+                "elastic jobs",
+                "other jobs",
+                "J0 planned (an elastic job as submitted)",
+                "other jobs planned",
+            ),
             *("reservations, maintenance", "windows open now", "free ahead, by the plan"),
         ),
         strict=True,

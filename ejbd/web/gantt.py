@@ -143,7 +143,8 @@ def _grid(span: Span, height: float) -> Iterator[str]:
         day = ' data-day="1"' if step >= 21600 or when.hour == 0 else ""
         words = when.strftime("%a %d %H:%M" if day else "%H:%M")
         yield f'<line class="tick" x1="{x}" y1="{TOP - 6:g}" x2="{x}" y2="{height:g}"/>'
-        yield f'<text class="dim" x="{x}" y="12" text-anchor="middle" data-at="{at:.0f}"{day}>{words}</text>'
+        anchor = "middle" if x < WIDTH - 40 else "end"  # a label at the edge would be cut
+        yield f'<text class="dim" x="{x}" y="12" text-anchor="{anchor}" data-at="{at:.0f}"{day}>{words}</text>'
         at += step
 
 

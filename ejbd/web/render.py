@@ -49,6 +49,11 @@ def figure(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}".replace(",", " ") if abs(value) >= 100 else f"{value:.3g}"
 
 
+def hours(value: float) -> str:
+    """Hours in a table: to a hundredth, and none that is less."""
+    return figure(value) if abs(value) >= 100 else f"{value:.2f}".replace("-0.00", "0.00")
+
+
 def share(value: float) -> str:
     return f"{value:.0%}"
 
@@ -60,7 +65,14 @@ ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.filters |= {"moment": moment, "duration": duration, "figure": figure, "share": share, "about": about}
+ENVIRONMENT.filters |= {
+    "moment": moment,
+    "duration": duration,
+    "figure": figure,
+    "hours": hours,
+    "share": share,
+    "about": about,
+}
 ENVIRONMENT.globals |= {"version": __version__, "kinds": " ".join(kind.value for kind in EventKind), "caller": None}
 
 
