@@ -1,4 +1,4 @@
-"""A Snakemake executor whose jobs are EJB's: `PYTHONPATH=examples snakemake --executor ejb --jobs 8`.
+"""A Snakemake executor that submits to EJB: `PYTHONPATH=examples snakemake --executor ejb --jobs 8`.
 
 A rule's `threads` are its processors and `runtime` its minutes. `elastic` ("on", "off", "auto"), `engine`, `profile`
 (widths one after the other) and `queue` may stand among its resources. It needs the command `ejb` on the PATH.
