@@ -49,6 +49,7 @@ def test_two_minutes_in_a_partition_of_one(cluster: SlurmCluster, tmp_path: Path
         assert len(j0s) == 2 and j0s[0]["walltime_s"] == 60.0, daemon.trace(job)
         launched = [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         assert launched == [None, 1]
+        assert "subjob.adopted" in {e["kind"] for e in daemon.events(job)}, "it was queued before the first one ended"
     finally:
         daemon.stop()
         cluster.empty()

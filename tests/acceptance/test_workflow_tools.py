@@ -453,3 +453,50 @@ def test_scancel_signals_jobs_and_ends_elements(site: Site, environment: Mapping
         until("RUNNING", f"{array}_1")
         said("scancel", array)
         until("CANCELLED", f"{array}_1")
+
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_the_executor_for_snakemake_of_the_examples(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
+    """Its rules say themselves how wide they are and whether they are elastic."""
+    program = snakemake("snakemake_executor_plugin_cluster_generic")
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    told = run_by(
+        dict(environment, PYTHONPATH=str(EXAMPLES)),
+        tmp_path,
+        *(program, "--executor", "ejb", "--jobs", "4", "--latency-wait", "10", "--seconds-between-status-checks", "1"),
+    )
+    assert (tmp_path / "sum.txt").read_text() == "7\n"
+    jobs = [site.daemon.job(id) for id in set(re.findall(r"external jobid '([0-9a-f]{8})'", told))]
+    assert len(jobs) == 3 and {job["state"] for job in jobs} == {"completed"}
+    assert [job["processes"] for job in jobs if job["elastic"]] == [2, 2]
+
+
+def test_the_provider_for_parsl_of_the_examples(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
+    tool("parsl", "process_worker_pool.py")
+    (tmp_path / "main.py").write_text(
+        """
+import parsl
+from parsl.config import Config
+from parsl.executors import HighThroughputExecutor
+from parsl_ejb import EjbProvider
+
+provider = EjbProvider(processors=2, walltime="5", options=["--elastic", "off"], max_blocks=2)
+executor = HighThroughputExecutor(label="htex", address="127.0.0.1", max_workers_per_node=2, provider=provider)
+
+@parsl.python_app
+def square(x):
+    return x * x
+
+with parsl.load(Config(executors=[executor], strategy="simple", strategy_period=1, max_idletime=5)):
+    assert [one.result(timeout=200) for one in [square(n) for n in range(6)]] == [n * n for n in range(6)]
+    print("blocks", *provider.resources)
+print("all well")
+"""
+    )
+    told = run_by(dict(environment, PYTHONPATH=str(EXAMPLES)), tmp_path, sys.executable, "main.py")
+    assert "all well" in told
+    (line,) = re.findall("^blocks (.*)$", told, re.MULTILINE)
+    for block in line.split():
+        assert site.daemon.wait(block)["state"] in ("cancelled", "completed")

@@ -52,12 +52,17 @@ async def test_each_place_holder_is_left_in_time_and_the_next_goes_on(live: Live
     for number in range(3):
         subjob = f"{job}.{number}"
         asked_s = live.batch.of(f"ejb-{subjob}").walltime_s or 0.0
-        assert asked_s == LIMIT_S if number < 2 else 700.0 - done_s <= asked_s < LIMIT_S
+        assert asked_s == LIMIT_S if number < 2 else 700.0 - done_s <= asked_s <= LIMIT_S
         await begun(live, subjob)
         assert live.job(job).state == "running"
         assert live.epochs(job)[-1].restart_from == (None if not number else live.epochs(job)[-2].number)
+        await live.poll(5)
+        ahead = live.subjobs(job)[number + 1 :]
         if number == 2:
+            assert ahead == [], "what is left fits into this one"
             break
+        assert [(one.role, one.state) for one in ahead] == [("standby", "pending")], "the next one keeps a place"
+        assert live.batch.of(ahead[0].tag).state is BatchState.PENDING
         await runs_for(live, LIMIT_S - 5)
         row = live.job(job)
         assert (row.state, row.overruns, row.setbacks) == ("waiting", 0, 0)

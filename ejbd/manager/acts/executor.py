@@ -336,7 +336,8 @@ class Executor:
         job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
         world = JobWorld(self.context(session), job)
         behind = _stands_by_for(world, subjob)
-        alone = subjob.role == SubjobRole.STANDBY and not behind  # without its locks it would be another run
+        # Without its locks it would be another run.
+        alone = subjob.role == SubjobRole.STANDBY and not (behind or job.elastic)
         if subjob.releasing or alone or JobState(job.state).terminal:
             if intent.attempts == 0:
                 never_submitted(session, intent, IntentState.DROPPED, now)
@@ -358,7 +359,7 @@ class Executor:
         job, view, spec = world.job, world.ctx.view, files.spec
         spool = world.spool
         folder = spool.subjob_dir(job.id, subjob.id)
-        if subjob.role in AS_ASKED:
+        if subjob.role in AS_ASKED and not job.elastic:
             launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self.batch, launcher, spool.exit_file(job.id, subjob.id))
             numbers.settle_array(world.ctx.session, job)
@@ -376,7 +377,7 @@ class Executor:
             subjob_dir=folder,
             exit_file=spool.exit_file(job.id, subjob.id),
         )
-        j0 = subjob.role == SubjobRole.PLACEHOLDER
+        j0 = subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.STANDBY)  # the next J0 of a chain
         asked = request_of(spec, subjob.processors, view, job.queue, first=j0 and spec.evolving is None)
         request = subjobrequests.request_for(
             spec,

@@ -47,7 +47,7 @@ def add_subjob(
     """
     ctx, job = world.ctx, world.job
     quantum = ctx.view.walltime_quantum_s if ctx.view else 1.0
-    processors = places * (world.spec.threads if role in AS_ASKED else world.needs.processors)
+    processors = places * (world.spec.threads if role in AS_ASKED and not job.elastic else world.needs.processors)
     walltime_s = asked_walltime(length_s, slack_s, limit_s, quantum)
     ordinal = len(world.subjobs)
     id = f"{job.id}.{ordinal}"

@@ -1,4 +1,4 @@
-"""When a batch job of an evolving job may begin: kept with the job, beside its widths."""
+"""When a batch job of an evolving job, or of a chain of place holders, may begin: kept with the job."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ejbd.store.models import Subjob
 
 def begins_of(spec: Mapping[str, Any]) -> dict[str, float]:
     """Subjob -> when it may begin (absolute seconds), of the specification that a job stores."""
-    found: dict[str, float] = (spec.get("evolving") or {}).get("begins", {})
-    return found
+    evolving, chain = spec.get("evolving") or {}, spec.get("chain") or {}
+    return {**evolving.get("begins", {}), **chain.get("begins", {})}
 
 
 def begin_in_s(spec: Mapping[str, Any], subjob: Subjob, now: float) -> float:

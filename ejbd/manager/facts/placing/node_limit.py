@@ -133,7 +133,7 @@ def node_room(world: JobWorld, situation: Situation) -> int | None:
 
 def one_node_only(world: JobWorld, subjob: Subjob) -> bool:
     """Whether a subjob has to be asked for on one node."""
-    if subjob.role in AS_ASKED:
+    if subjob.role in AS_ASKED and not world.job.elastic:
         return False
     if one_mpirun(world):
         return True

@@ -67,7 +67,8 @@ def _queue_again(world: JobWorld, again: Again) -> Effects[None]:
     yield Rate(job, 0.0)
     yield Want(job, [])
     yield note(job, lead_worker=None)
-    waits = (yield AdoptStandby(job.walltime_s, again.reason)) if not (job.elastic or again.after_s) else None
+    stands_by = not again.after_s and (not job.elastic or job.spec.get("chain") is not None)
+    waits = (yield AdoptStandby(job.walltime_s, again.reason)) if stands_by else None
     for subjob in world.open_subjobs:
         if subjob is not waits:
             yield Release(subjob, again.reason)

@@ -14,7 +14,7 @@ from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.past.speculating import next_of
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.times import AHEAD_POLLS, CLOCKS_S, walltime_end, work_now
-from ejbd.manager.rules.learning import gaps
+from ejbd.manager.rules.learning import gaps, standby
 from ejbd.store.models import Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import EventKind
@@ -111,6 +111,8 @@ def saves_in_time(world: JobWorld) -> Effects[bool]:
     epoch = world.live_epoch
     if j0.state != SubjobState.RUNNING or holds_shell(job) or epoch is None or epoch.state != EpochState.RUNNING:
         return False
+    if is_link(world):
+        yield from standby.queue_ahead(world, j0)
     begin_s = walltime_end(j0, ctx.now) - world.cost.reserve_s - AHEAD_POLLS * ctx.settings.poll_s
     if ctx.now < begin_s or not node_limit.can_move(world):
         return False

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
+from ejbd.core.continuation import next_link
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.effects import Act, Ask, Effects, Release, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import next_of
+from ejbd.manager.facts.times import walltime_end, work_now
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.depends import When
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, SubjobState
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
+NOT_YET_S = 7 * 86400.0  # behind the end of a place holder: the next one waits for the daemon's word
 _NOT_BEGUN = (SubjobState.PLANNED, SubjobState.PENDING)
 
 
@@ -60,6 +63,8 @@ def is_several(spec: JobSpec) -> bool:
 def adopt(world: JobWorld, walltime_s: float, why: str) -> Effects[Subjob | None]:
     """What stands by with this walltime becomes the job's next run, and may begin. None: nothing does."""
     found = of(world)
+    if world.job.elastic:
+        return (yield from _next_of_chain(world, found, why))
     if found is None or found.missing_since_s is not None or found.state not in _NOT_BEGUN:
         return None
     if found.walltime_s < walltime_s or any(s.role == SubjobRole.RIGID for s in world.open_subjobs):
@@ -72,6 +77,46 @@ def adopt(world: JobWorld, walltime_s: float, why: str) -> Effects[Subjob | None
     ).first()
     if submission != IntentState.PENDING:  # otherwise it will be submitted as what it is now
         yield Act(IntentKind.BEGIN, world.job.id, subjob=found)
+    return found
+
+
+def queue_ahead(world: JobWorld, j0: Subjob) -> Effects[None]:
+    """A place holder of a chain has begun: the next one is queued, once, and not let begin before it is to be left.
+
+    As much is asked for as can be left by then.
+    """
+    job = world.job
+    chain = job.spec["chain"]
+    if chain.get("ahead_of") == j0.id:
+        return
+    left_s = max(0.0, job.walltime_s - work_now(job, world.ctx.now))
+    if left_s <= walltime_end(j0, world.ctx.now) - world.ctx.now:
+        return
+    link = next_link(left_s, chain["limit_s"], world.cost.restart_s or world.cost.lambda_s, 0.0)
+    following = yield Ask(SubjobRole.STANDBY, job.processes, link.length_s, limit_s=chain["limit_s"])
+    begins = {following.id: walltime_end(j0, world.ctx.now) + NOT_YET_S}
+    yield note(job, spec={**job.spec, "chain": {**chain, "ahead_of": j0.id, "begins": begins}})
+    reach(CrashPoint.STANDBY_BEFORE_COMMIT)
+
+
+def _next_of_chain(world: JobWorld, found: Subjob | None, why: str) -> Effects[Subjob | None]:
+    """What was queued ahead becomes J0, and may begin; None where nothing was, or not for long enough."""
+    job = world.job
+    if found is None or found.missing_since_s is not None or found.state not in _NOT_BEGUN:
+        return None
+    done_s, chain = work_now(job, world.ctx.now), job.spec["chain"]
+    restart_s = (world.cost.restart_s or world.cost.lambda_s) if done_s else 0.0
+    if found.walltime_s < next_link(max(0.0, job.walltime_s - done_s), chain["limit_s"], restart_s, 0.0).length_s:
+        yield Release(found, "more is left than it was queued for")
+        return None
+    yield note(found, role=SubjobRole.PLACEHOLDER.value)
+    yield note(job, spec={**job.spec, "chain": {**chain, "begins": {found.id: world.ctx.now}}})
+    yield tell(EventKind.SUBJOB_ADOPTED, job_id=job.id, subjob_id=found.id, reason=why)
+    submission = world.ctx.session.scalars(
+        select(Intent.state).where(Intent.subjob_id == found.id, Intent.kind == IntentKind.SUBMIT)
+    ).first()
+    if submission != IntentState.PENDING:  # otherwise it will be submitted with this begin
+        yield Act(IntentKind.BEGIN, job.id, subjob=found)
     return found
 
 

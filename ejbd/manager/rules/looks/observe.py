@@ -254,7 +254,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[None]:
     if subjob.role in AS_ASKED:
         if subjob.role == SubjobRole.RIGID:
             yield from _rigid_ended(world, subjob, end)
-        elif state is BatchState.CANCELLED and not subjob.releasing:
+        elif state is BatchState.CANCELLED and not (subjob.releasing or job.elastic):
             yield from _standby_cancelled(world)
         return
     yield NoteGivenBack(subjob, end.end_s)

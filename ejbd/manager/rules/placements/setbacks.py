@@ -6,6 +6,7 @@ from sqlalchemy import select
 
 from ejbd.manager.effects import (
     Abandon,
+    AdoptStandby,
     AskWhole,
     Conclude,
     Effects,
@@ -262,7 +263,7 @@ def ensure_placeholder(world: JobWorld) -> Effects[None]:
     gone = [s for s in world.subjobs if s.role == SubjobRole.PLACEHOLDER]
     lost = gone[-1] if gone and not _given_up(world, gone[-1]) else None
     if lost is None:
-        yield AskWhole()
+        yield from _ask_whole(world, "the last one is given back")
         return
     end = PlaceholderEnded(
         state=SubjobState(lost.state),
@@ -281,7 +282,14 @@ def ensure_placeholder(world: JobWorld) -> Effects[None]:
             pause_s=decided.after_s,
             reason=decided.reason,
         )
-        yield AskWhole(decided.after_s)
+        yield from _ask_whole(world, decided.reason, decided.after_s)
+
+
+def _ask_whole(world: JobWorld, why: str, after_s: float = 0.0) -> Effects[None]:
+    """J0 anew: of a chain of place holders the one that has been queued ahead, which may begin now."""
+    chained = world.job.spec.get("chain") is not None and not after_s
+    if not chained or (yield AdoptStandby(world.job.walltime_s, why)) is None:
+        yield AskWhole(after_s)
 
 
 def _given_up(world: JobWorld, j0: Subjob) -> bool:
