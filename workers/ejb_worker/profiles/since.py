@@ -10,14 +10,13 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from .filling import filled
 from .saying import STDOUT
 
-
 TAIL_BYTES = 64 * 1024
 """Of a log before a launch: a program may go on from where its checkpoint was written, and so cut off what came after.
 GROMACS does, and a quick end of its next run would else lie within the length that the log had."""
 
 
 class Since:
-    """One launch in a folder. `logs`: length and inode of each log before it, and `tails` its last bytes then (latin-1);
+    """One launch in a folder. `logs`: length and inode of each log before it; `tails`: its last bytes then (latin-1).
     `began_ns`: when it was, by the clock of the folder's file system."""
 
     def __init__(
