@@ -204,7 +204,7 @@ def on_one_node(tmp_path: Path, case: Path, launch: str, placements: int) -> lis
         daemon.wait_event(job, "epoch.running", placements)
         until(lambda: daemon.job(job)["progress"] > 0.04, "it does not get on")
         site.unblock()
-        final = daemon.wait(job)
+        final = daemon.wait(job, timeout_s=300)
         assert (final["state"], final["exit_code"]) == ("completed", 0), (final, (tmp_path / "out.txt").read_text())
         told = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         assert told[0]["ranks"] == 1 and told[1]["ranks"] == 3 and len(told) >= placements, told
