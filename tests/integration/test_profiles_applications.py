@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ejbd.profiles.acts.trying import Trial, try_profile
-from ejbd.profiles.reading import SHIPPED, read_all
+from ejbd.profiles.reading import SHIPPED, parse, read_all
 
 LONGEST_S = 240.0
 PROGRAMS = {"lammps": "lmp", "gromacs": "gmx", "pwscf": "pw.x", "cp2k": "cp2k.psmp", "openfoam": "icoFoam"}
@@ -126,6 +126,40 @@ def _gmx(case: Path, *words: str) -> None:
         argv, cwd=case, env=os.environ, capture_output=True, text=True, timeout=LONGEST_S, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+MPI4PY = """
+[field]
+match = { program = ["field_mpi4py.py"] }
+stop = { signal = "USR1", to = "ranks" }
+stopped = { codes = [85], line = "^stopped after step" }
+finished = { codes = [0], line = "^done at step" }
+state = ["state.json"]
+progress = { line = "^step +(\\\\d+)", total = "^steps +(\\\\d+)" }
+compare = { how = "bits", files = ["result.txt"] }
+"""
+SYSTEMS_PYTHON = "/usr/bin/python3"  # Debian's mpi4py is for that one
+
+
+def missing_mpi4py() -> str:
+    words = [SYSTEMS_PYTHON, "-c", "import mpi4py.MPI as m; print(m.Get_library_version())"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    except OSError:
+        return f"there is no {SYSTEMS_PYTHON}"
+    return "" if "Open MPI" in done.stdout else "mpi4py of Open MPI is not installed (apt-get install python3-mpi4py)"
+
+
+def test_a_program_in_mpi4py_has_the_same_field_to_the_bit_over_three_widths(tmp_path: Path, quiet: None) -> None:
+    if reason := missing_mpi4py():
+        pytest.skip(reason)
+    case = tmp_path / "case"
+    case.mkdir()
+    program = Path(__file__).parents[1] / "fakes" / "field_mpi4py.py"
+    words = ["mpirun.openmpi", "-np", "1", "--oversubscribe", SYSTEMS_PYTHON, str(program), "240", "300", "0.02"]
+    trial = try_profile(parse(MPI4PY, "field.toml")[0], words, case, tmp_path / "scratch", (2, 3), longest_s=LONGEST_S)
+    assert trial.wrong == [] and trial.compared == "result.txt: bit for bit the same", trial
+    assert [(part.ranks, part.verdict) for part in trial.parts] == [(2, "stopped"), (3, "stopped"), (2, "finished")]
 
 
 def _came_through(tmp_path: Path, name: str, case: Path, words: list[str]) -> Trial:

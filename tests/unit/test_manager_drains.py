@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -28,9 +29,13 @@ def live(tmp_path: Path, store: Store) -> LiveWorld:
     return live
 
 
-async def running(live: LiveWorld) -> str:
+BY_PROFILE: dict[str, Any] = {"engine": "auto", "argv": ("./ejb-own-heat",)}
+BOTH = pytest.mark.parametrize("spec", [{}, BY_PROFILE], ids=["as it is", "by a profile"])
+
+
+async def running(live: LiveWorld, **spec: Any) -> str:
     """A job of 16 ranks on the 4 processors of n1."""
-    job = await live.submit(walltime_s=1000.0)
+    job = await live.submit(walltime_s=1000.0, **spec)
     await live.poll(1)
     await live.begin(f"{job}.1")
     await live.work()
@@ -48,8 +53,9 @@ def asked_of(live: LiveWorld, tag: str) -> SubmitRequest:
     return next(request for request in live.batch.requests.values() if request.tag == tag)
 
 
-async def test_a_job_is_off_the_nodes_in_time_and_its_work_is_kept(live: LiveWorld) -> None:
-    job = await running(live)
+@BOTH
+async def test_a_job_is_off_the_nodes_in_time_and_its_work_is_kept(live: LiveWorld, spec: dict[str, Any]) -> None:
+    job = await running(live, **spec)
     by_s = live.clock.now + 100
     told = await drain(live)
     assert (told["nodes"], told["elastic"], told["stay"], told["others"]) == ("n1", [job], [], [])

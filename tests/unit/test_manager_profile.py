@@ -97,19 +97,22 @@ async def test_widths_that_the_job_says_count_before_those_of_its_profile(live: 
 
 
 async def test_a_move_costs_by_its_width_what_moves_to_it_have_cost(live: LiveWorld) -> None:
-    job = await grown(live)
-    rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)).rungs)
-    assert rungs is not None and rungs.moves_s == ()
+    def moves_of(job: str) -> tuple[float, ...]:
+        rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)).rungs)
+        assert rungs is not None
+        return rungs.moves_s
+
+    job = await running_on_four(live)
+    assert moves_of(job) == ()
+    await live.poll(10)
+    await live.begin(live.subjobs(job)[2].id)
     await live.work()
     await live.poll(1)
     await live.work()
-    await live.poll(1)
     assert told(live, job)[-1] == ("running", 8, 1)
-    rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)).rungs)
-    assert rungs is not None and len(rungs.moves_s) == len(rungs.widths), "by what the move to eight has cost"
+    assert len(moves_of(job)) == 16, "by what the move to eight has cost"
     own = await live.submit(**{**OWN, "lambda_s": 7.0})
-    rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(own)).rungs)
-    assert rungs is not None and rungs.moves_s == (), "what a job says holds for every width"
+    assert moves_of(own) == (), "what a job says holds for every width"
 
 
 async def test_what_ends_when_it_is_told_to_stop_has_finished(live: LiveWorld) -> None:
@@ -162,6 +165,25 @@ async def test_a_node_that_is_lost_in_a_phase_of_a_move_costs_what_was_done_sinc
     last = told(live, job)[-1]
     assert live.job(job).state == "running" and last[0] == "running", told(live, job)
     assert last[2] == 1, "what was stopped is gone on with"
+
+
+async def test_a_node_that_the_batch_system_takes_back_is_left_by_its_profile(live: LiveWorld) -> None:
+    job = await running_on_four(live)
+    first = f"{job}.1"
+    await live.poll(10)
+    await live.begin(live.subjobs(job)[2].id)
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    assert told(live, job)[-1] == ("running", 8, 1)
+    await live.workers[first].report("warned", signal="TERM")  # of a preemption with a grace
+    for _ in range(3):
+        await live.poll(2)
+        await live.work()
+    stops = [payload["epoch"] for payload in payloads(live, "checkpoint")]
+    assert 2 in stops, "told to stop by its profile, before its node is taken"
+    last = live.epochs(job)[-1]
+    assert last.restart_from == 2 and first not in last.members, told(live, job)
 
 
 async def test_a_dry_run_and_explain_say_the_profile_and_its_widths(live: LiveWorld) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,12 @@ def told(live: LiveWorld, subjob: str, state: BatchState, after_s: float = 0.0) 
     live.batch.jobs[seen.id] = replace(seen, state=state, end_s=(seen.end_s or 0.0) + after_s)
 
 
-async def running(live: LiveWorld) -> str:
-    job = await live.submit()
+BY_PROFILE: dict[str, Any] = {"engine": "auto", "argv": ("./ejb-own-heat",)}
+BOTH = pytest.mark.parametrize("spec", [{}, BY_PROFILE], ids=["as it is", "by a profile"])
+
+
+async def running(live: LiveWorld, **spec: Any) -> str:
+    job = await live.submit(**spec)
     await live.poll(1)
     await live.begin(f"{job}.1")
     await live.work()
@@ -52,8 +57,11 @@ async def test_a_suspended_subjob_has_a_state_of_its_own_and_nothing_is_decided_
     assert not {"subjob.released", "worker.lost", "epoch.failed"} & set(live.kinds(job))
 
 
-async def test_a_job_runs_on_after_a_suspension_with_the_time_that_it_lost(live: LiveWorld) -> None:
-    job = await running(live)
+@BOTH
+async def test_a_job_runs_on_after_a_suspension_with_the_time_that_it_lost(
+    live: LiveWorld, spec: dict[str, Any]
+) -> None:
+    job = await running(live, **spec)
     usable_s = live.subjobs(job)[1].usable_s
     told(live, f"{job}.1", BatchState.SUSPENDED)
     await live.poll(5)

@@ -16,7 +16,7 @@ GROMACS does, and a quick end of its next run would else lie within the length t
 
 
 class Since:
-    """One launch in a folder. `logs`: length and inode of each log before it, and `tails` its last bytes then (latin-1);
+    """One launch in a folder. `logs`: length and inode of each log before it; `tails`: its last bytes then (latin-1).
     `began_ns`: when it was, by the clock of the folder's file system."""
 
     def __init__(
