@@ -121,7 +121,7 @@ class QueueSettings(BaseModel):
         Literal["on", "off"],
         BeforeValidator(on_or_off),
         Field(
-            description="whether a queue stops where most of its latest elastic jobs ended later than J0 was promised "
+            description="whether a queue stops where most of its latest elastic jobs ended later than J0 could hope "
             "to. Then no job is made elastic or started early for an hour and more (docs/policies.md)"
         ),
     ] = "off"

@@ -664,7 +664,7 @@ class QueuePauseView(Api):
 
     what: Annotated[
         Literal["submissions", "starts", "promises"],
-        Field(description="what keeps failing; `promises`: elastic jobs end later than J0 was promised to"),
+        Field(description="what keeps failing; `promises`: elastic jobs end later than J0 could hope to"),
     ]
     whose: Annotated[str, Field(description="for a limit of this user's in this account (`user/account`); empty: all")]
     reason: str

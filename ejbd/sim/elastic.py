@@ -14,6 +14,7 @@ from ejbd.core.bundling.plan import NONE_LEAVES, SOME_STAY, shrink_plan, walk_pl
 from ejbd.core.bundling.rungs import stretch_on
 from ejbd.core.bundling.weighing import weighed_left
 from ejbd.core.kernel import kernel
+from ejbd.core.lasting import FEWEST_RUNS
 from ejbd.core.lateness import FEWEST_ENDS, is_later, loses, promised_start, stop_s
 from ejbd.core.progress import round_up
 from ejbd.core.shortruns import learned
@@ -28,6 +29,7 @@ from ejbd.sim.cluster import (
 )
 from ejbd.sim.heap import drop_event, set_event
 from ejbd.sim.world import (
+    ASKED,
     BROKEN_PROGRESS,
     DONE,
     DUE,
@@ -43,6 +45,7 @@ from ejbd.sim.world import (
     ON_PLACE_HOLDER,
     RELEASE_S,
     RELEASING,
+    RUNS,
     RUNS_S,
     SLACK_S,
     SPARE,
@@ -51,6 +54,7 @@ from ejbd.sim.world import (
     STOPS,
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
+    USED,
     VISITS,
     WAITING,
     WATCHES,
@@ -111,7 +115,8 @@ def watch_end(w: World, job: int) -> None:
     """An elastic job has ended: later than J0 was promised to, or not."""
     if w.count[WATCHES] == 0 or has_stopped(w) or w.promised[job] == math.inf:
         return
-    late = is_later(w.clock[NOW], w.promised[job], w.run[job])
+    part = w.clock[USED] / w.clock[ASKED] if w.count[RUNS] >= FEWEST_RUNS else 1.0
+    late = is_later(w.clock[NOW], w.submit[job], w.promised[job], part, w.run[job])
     w.count[LATE_BITS], w.count[LATE_ENDS], w.count[LATE] = learned(
         w.count[LATE_BITS], w.count[LATE_ENDS], w.count[LATE], late
     )

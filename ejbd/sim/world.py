@@ -35,7 +35,8 @@ NOW, IDLE_S, QUEUED_S, SHADOW, WEIGHED, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, PO
 RUNS_S, RUN_WORK, RUN_SQUARES = range(12, 15)
 SHORT_S = 15  # runs below it are short (:mod:`ejbd.core.shortruns`); 0: none is
 STOPPED_S = 16  # until then no job becomes elastic
-CLOCKS = 17
+USED, ASKED = 17, 18  # processor-seconds of the latest runs
+CLOCKS = 19
 # Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)

@@ -1,4 +1,4 @@
-"""A queue where elastic jobs have lately ended later than J0 was promised to stops for a while, and tries again."""
+"""A queue where elastic jobs have lately ended later than J0 could hope to stops for a while, and tries again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ejbd.manager.effects import Effects, Insert, note, tell
 from ejbd.manager.effects.ends import End, Final, Outcome
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.losing import watched
+from ejbd.manager.facts.losing import part_of_requests, watched
 from ejbd.manager.facts.queues import Failing
 from ejbd.manager.facts.times import work_now
 from ejbd.store.models import QueuePause
@@ -33,12 +33,13 @@ def note_end(world: JobWorld, end: End, outcome: Outcome) -> Effects[None]:
         yield Insert(row)
     if row.until_s is not None:
         return  # what ends in a stop was decided before it
-    late = int(is_later(ctx.now, job.rigid_start_s, work_now(job, ctx.now)))
+    part = part_of_requests(ctx.session)
+    late = int(is_later(ctx.now, job.submit_s, job.rigid_start_s, part, work_now(job, ctx.now)))
     ends = [*row.jobs, late][-NEWEST_RUNS:]
     yield note(row, jobs=ends)
     if loses(len(ends), sum(ends)):
         pause = stop_s(row.failures)
-        why = f"{sum(ends)} of the last {len(ends)} elastic jobs ended later than J0 was promised to"
+        why = f"{sum(ends)} of the last {len(ends)} elastic jobs ended later than J0 could hope to"
         yield note(row, jobs=[], failures=row.failures + 1, reason=why, since_s=ctx.now, until_s=ctx.now + pause)
         yield tell(EventKind.QUEUE_PAUSED, queue=job.queue, what=WHAT, whose="", reason=why, pause_s=pause)
     elif len(ends) >= FEWEST_ENDS and 2 * sum(ends) < len(ends):
