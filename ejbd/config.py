@@ -126,6 +126,14 @@ class QueueSettings(BaseModel):
             "is below so many times what elastic starts and ends took here (docs/policies.md); 0: none is",
         ),
     ] = TIMES
+    stop_when_late: Annotated[
+        Literal["on", "off"],
+        BeforeValidator(on_or_off),
+        Field(
+            description="whether a queue stops where most of its latest elastic jobs ended later than J0 could hope "
+            "to. Then no job is made elastic or started early for an hour and more (docs/policies.md)"
+        ),
+    ] = "off"
     walltime: Annotated[
         Literal["own", "auto"],
         Field(

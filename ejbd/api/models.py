@@ -676,7 +676,10 @@ class Timeline(Api):
 class QueuePauseView(Api):
     """Why and until when EJB leaves a queue alone."""
 
-    what: Annotated[Literal["submissions", "starts"], Field(description="what keeps failing")]
+    what: Annotated[
+        Literal["submissions", "starts", "promises"],
+        Field(description="what keeps failing; `promises`: elastic jobs end later than J0 could hope to"),
+    ]
     whose: Annotated[str, Field(description="for a limit of this user's in this account (`user/account`); empty: all")]
     reason: str
     failures: Annotated[int, Field(description="in a row")]

@@ -182,6 +182,11 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
     for queue in queues:
         tell_calendar(queue, out)
         for pause in queue["paused"]:
+            if pause["what"] == "promises":
+                again = f"at {clock(pause['until_s'])}, or at once by `ejb queue resume {queue['name']}`"
+                told = f"no job of queue {queue['name']} is made elastic: {pause['reason']}; tried again {again}"
+                out.line(printable(told))
+                continue
             since, until = clock(pause["since_s"]), clock(pause["until_s"])
             out.line(
                 printable(

@@ -68,7 +68,7 @@ from ejbd.manager.rules.linked import arraysteps, dependencies
 from ejbd.manager.rules.looks import drains
 from ejbd.manager.rules.planning.decide import Decider
 from ejbd.manager.rules.planning.policyends import ask_policy
-from ejbd.manager.rules.queues import queuepause
+from ejbd.manager.rules.queues import losing, queuepause
 from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.rules.requests import requests
 from ejbd.manager.service.daytimes import DayTimes
@@ -104,7 +104,8 @@ RECEIVED_AT_ONCE = 8
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
 SUBSCRIBERS = Subscribers(
-    asked=(ask_policy, take_next, next_place_holder), told=(learn_of_end, note_run, queuepause.note_end)
+    asked=(ask_policy, take_next, next_place_holder),
+    told=(learn_of_end, note_run, queuepause.note_end, losing.note_end),
 )
 """What is asked and told when something ends."""
 

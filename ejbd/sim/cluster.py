@@ -8,9 +8,11 @@ from ejbd.core.conservative import conservative_schedule
 from ejbd.core.easy import add_release, easy_schedule, fcfs_schedule
 from ejbd.core.kernel import kernel
 from ejbd.core.lasting import FEWEST_RUNS, noted
+from ejbd.core.lateness import with_one_more
 from ejbd.core.shortruns import is_short, learned, runs_are_short
 from ejbd.sim.heap import set_event
 from ejbd.sim.world import (
+    ASKED,
     BAD_FREE,
     DUE,
     FAULT,
@@ -28,6 +30,7 @@ from ejbd.sim.world import (
     STAYS_RIGID,
     TOTAL,
     UNIT,
+    USED,
     World,
 )
 
@@ -209,6 +212,8 @@ def learn_run(w: World, job: int) -> None:
     w.clock[RUN_WORK], w.clock[RUN_SQUARES] = noted(
         w.clock[RUN_WORK], w.clock[RUN_SQUARES], w.processors[job], w.run[job]
     )
+    w.clock[USED] = with_one_more(w.clock[USED], w.processors[job], w.run[job])
+    w.clock[ASKED] = with_one_more(w.clock[ASKED], w.processors[job], max(w.run[job], w.walltime[job]))
     w.count[RUNS] += 1
     if w.count[RUNS] >= FEWEST_RUNS:
         w.clock[RUNS_S] = w.clock[RUN_SQUARES] / w.clock[RUN_WORK]

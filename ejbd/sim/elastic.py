@@ -14,7 +14,10 @@ from ejbd.core.bundling.plan import NONE_LEAVES, SOME_STAY, shrink_plan, walk_pl
 from ejbd.core.bundling.rungs import stretch_on
 from ejbd.core.bundling.weighing import weighed_left
 from ejbd.core.kernel import kernel
+from ejbd.core.lasting import FEWEST_RUNS
+from ejbd.core.lateness import FEWEST_ENDS, is_later, loses, promised_start, stop_s
 from ejbd.core.progress import round_up
+from ejbd.core.shortruns import learned
 from ejbd.sim.cluster import (
     APPLICATION_ENDS,
     MOVE_ENDS,
@@ -26,23 +29,35 @@ from ejbd.sim.cluster import (
 )
 from ejbd.sim.heap import drop_event, set_event
 from ejbd.sim.world import (
+    ASKED,
     BROKEN_PROGRESS,
     DONE,
+    DUE,
     FAULT,
+    FREE,
     KEEP_S,
+    LATE,
+    LATE_BITS,
+    LATE_ENDS,
     LATER,
     LAUNCH_S,
     NOW,
     ON_PLACE_HOLDER,
     RELEASE_S,
     RELEASING,
+    RUNS,
     RUNS_S,
     SLACK_S,
     SPARE,
+    STAYS_RIGID,
+    STOPPED_S,
+    STOPS,
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
+    USED,
     VISITS,
     WAITING,
+    WATCHES,
     WEIGHED,
     World,
 )
@@ -71,11 +86,48 @@ def rules_of_job(w: World, job: int, rules: Rules) -> Rules:
 @kernel
 def become_elastic(w: World, job: int) -> None:
     """The job could not start in its own shape: J0 stays queued, and EJB looks for slots."""
+    if w.count[WATCHES] != 0:
+        if has_stopped(w):
+            w.candidate[job] = STAYS_RIGID
+            return
+        count = 1
+        while w.queue[count - 1] != job:
+            count += 1
+        w.promised[job] = promised_start(
+            w.queue_processors, w.queue_walltime, count, w.ends, w.freed, w.count[DUE], w.count[FREE], w.clock[NOW],
+            w.profile_times, w.profile_levels,
+        )  # fmt: skip
     w.mode[job] = WAITING
     w.as_of[job] = w.clock[NOW]
     w.expected[job] = math.inf
     w.visits[w.count[VISITS]] = job
     w.count[VISITS] += 1
+
+
+@kernel
+def has_stopped(w: World) -> bool:
+    """Whether elastic jobs have lately been late, so that none is started early now."""
+    return w.count[WATCHES] != 0 and w.clock[NOW] < w.clock[STOPPED_S]
+
+
+@kernel
+def watch_end(w: World, job: int) -> None:
+    """An elastic job has ended: later than J0 was promised to, or not."""
+    if w.count[WATCHES] == 0 or has_stopped(w) or w.promised[job] == math.inf:
+        return
+    part = w.clock[USED] / w.clock[ASKED] if w.count[RUNS] >= FEWEST_RUNS else 1.0
+    late = is_later(w.clock[NOW], w.submit[job], w.promised[job], part, w.run[job])
+    w.count[LATE_BITS], w.count[LATE_ENDS], w.count[LATE] = learned(
+        w.count[LATE_BITS], w.count[LATE_ENDS], w.count[LATE], late
+    )
+    if loses(w.count[LATE_ENDS], w.count[LATE]):
+        w.clock[STOPPED_S] = w.clock[NOW] + stop_s(w.count[STOPS])
+        w.count[STOPS] += 1
+        w.count[LATE_BITS] = 0
+        w.count[LATE_ENDS] = 0
+        w.count[LATE] = 0
+    elif w.count[LATE_ENDS] >= FEWEST_ENDS and 2 * w.count[LATE] < w.count[LATE_ENDS]:
+        w.count[STOPS] = 0
 
 
 @kernel
@@ -325,6 +377,7 @@ def complete(w: World, job: int, rules: Rules) -> None:
 def _released(w: World, job: int) -> None:
     """The subjobs of a job that is done have ended."""
     learn_run(w, job)
+    watch_end(w, job)
     w.used[job] += held_processors(w, job) * (w.clock[NOW] - w.as_of[job])
     _release_all(w, job)
     w.end[job] = w.clock[NOW]

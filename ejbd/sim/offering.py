@@ -22,6 +22,7 @@ from ejbd.core.room.walltimes import asked_walltime, length_for_ranks, longest_w
 from ejbd.sim.cluster import dequeue, hold
 from ejbd.sim.elastic import (
     advance,
+    has_stopped,
     held_processors,
     hold_subjob,
     is_late,
@@ -119,7 +120,7 @@ def offer_slots(w: World, rules: Rules) -> bool:
     for index in range(w.count[VISITS]):
         job = w.visits[index]
         mode = w.mode[job]
-        if mode == WAITING:
+        if mode == WAITING and not has_stopped(w):
             taken = _visit_waiting(w, job, slots, rules)
         elif mode == RUNNING:
             taken = _visit_running(w, job, slots, rules)

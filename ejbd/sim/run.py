@@ -75,6 +75,7 @@ def run(
     again: float = 1,
     folds: bool = False,
     short_runs: float = 0.0,
+    stops: bool = False,
 ) -> Outcome:
     """Simulate every job to its end.
 
@@ -87,7 +88,8 @@ def run(
     compiling may be worth it. `folds`: with the guard, jobs are folded in place for one that waits where that does, and
     only else checkpointed. `short_runs`: candidates
     that could start at once are rigid where runs like them took less than so many times what starts and ends cost
-    (:mod:`ejbd.core.shortruns`); 0: none is. Raises SimulationError where an invariant does not hold.
+    (:mod:`ejbd.core.shortruns`); 0: none is. `stops`: a queue where elastic jobs have lately been late makes none
+    elastic for a while (:mod:`ejbd.core.lateness`). Raises SimulationError where an invariant does not hold.
     """
     asked = parameters or BundlingParameters()
     if candidates is None:
@@ -104,6 +106,7 @@ def run(
             w = new_world(
                 workload.jobs, workload.processors, wanted, elastic_rows=rows, width=width, plain=not arrays,
                 costs=costs, unit=unit, folds=folds, likes=likes, short_s=short_runs * cost_s,
+                stops=stops,
             )  # fmt: skip
             return w, int(policy), int(ties), kernel_rules(asked, arrays=arrays), checking
 

@@ -45,7 +45,7 @@ def policy_keys(policy: str = BUNDLING) -> dict[str, Declared]:
 def names(policy: str = BUNDLING) -> tuple[str, ...]:
     """Everything that can be set of a simulation."""
     others = ("cancel-j0", "fold", "one-node", "memory", "default-memory", "arrivals", "poll", "reshape")
-    costs = ("launch", "release", "short-runs")
+    costs = ("launch", "release", "short-runs", "stops")
     return ("policy", "ties", "trim", *_CHOICES, *others, *costs, *policy_keys(policy))
 
 
@@ -75,7 +75,8 @@ class Setting:
     in place for one that waits where that does. `poll_s`: a manager that looks so often keeps the margins of a live
     one; 0: it keeps none, as in the paper. `memory`: bounds how many ranks share a processor. `launch_s`, `release_s`:
     what a live manager takes until ranks run, and until processors are free again. `short_runs`: candidates that
-    could start at once are rigid where runs like them took less than so many times that. `changed`: what was set, by its name.
+    could start at once are rigid where runs like them took less than so many times that. `stops`: no job is made
+    elastic for a while where they have been late. `changed`: what was set, by its name.
     """
 
     policy: Policy = Policy.EJB
@@ -92,6 +93,7 @@ class Setting:
     launch_s: float = 0.0
     release_s: float = 0.0
     short_runs: float = 0.0
+    stops: bool = False
     changed: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -168,6 +170,8 @@ class Setting:
             return replace(self, poll_s=_at_least(float(value), 0))
         if key in ("launch", "release"):
             return replace(self, **{f"{key}_s": _at_least(float(value), 0)})
+        if key == "stops":
+            return replace(self, stops=_SWITCH[value])
         if key == "short-runs":
             return replace(self, short_runs=_at_least(float(value), 0))
         if key == "reshape":
@@ -276,7 +280,7 @@ def play(
         report["parameters"]["arrivals"] = setting.arrivals
     if setting.fold:
         report["parameters"]["fold"] = True
-    for name in ("launch_s", "release_s", "short_runs"):
+    for name in ("launch_s", "release_s", "short_runs", "stops"):
         if getattr(setting, name) and setting.policy is Policy.EJB:
             report["parameters"][name] = getattr(setting, name)
     if setting.poll_s and setting.policy is Policy.EJB:
@@ -307,6 +311,7 @@ def _outcome(workload: Workload, setting: Setting, *, checking: bool, again: flo
         again=again,
         folds=setting.fold,
         short_runs=setting.short_runs,
+        stops=setting.stops,
     )
 
 
@@ -317,13 +322,13 @@ def _candidates(workload: Workload, setting: Setting) -> Any:
 
 
 def _refuse_for_own(setting: Setting) -> None:
-    costs = setting.poll_s or setting.launch_s or setting.release_s or setting.short_runs
+    costs = setting.poll_s or setting.launch_s or setting.release_s or setting.short_runs or setting.stops
     if not setting.keep_placeholder or setting.parameters.node_limit >= 0 or costs or setting.fold:
         named = "a fair order" if setting.elastic == BUNDLING else setting.elastic
         raise EjbError(
             Code.INVALID,
-            "--cancel-j0, --fold, --one-node and --poll, and launch, release and short-runs, are for EJB's own policy "
-            f"only, not for {named}",
+            "--cancel-j0, --fold, --one-node and --poll, and launch, release, short-runs and stops, are for EJB's own "
+            f"policy only, not for {named}",
         )
 
 

@@ -26,13 +26,17 @@ UNBOUNDED = 2**31  # ranks a processor: more than any job has
 # place before one is checkpointed for a waiting job (:mod:`ejbd.sim.folding`).
 TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, FRESH, HEAD, UNIT, RUNS = range(15)
 FOLDS = 15
-COUNTS = 16
+# Of :mod:`ejbd.core.lateness`: 1 where the rule is on; the newest ends of elastic jobs; for how often it has stopped.
+WATCHES, LATE_BITS, LATE_ENDS, LATE, STOPS = range(16, 21)
+COUNTS = 21
 # Entries of `clock`. WEIGHED: see :class:`Learned`. Then come the costs of candidates, :class:`Costs`, and its
 # margins, and what is learned of how long runs last (:mod:`ejbd.core.lasting`).
 NOW, IDLE_S, QUEUED_S, SHADOW, WEIGHED, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, POLL_S, START_UP_S, TAIL_S = range(12)
 RUNS_S, RUN_WORK, RUN_SQUARES = range(12, 15)
 SHORT_S = 15  # runs below it are short (:mod:`ejbd.core.shortruns`); 0: none is
-CLOCKS = 16
+STOPPED_S = 16  # until then no job becomes elastic
+USED, ASKED = 17, 18  # processor-seconds of the latest runs
+CLOCKS = 19
 # Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)
@@ -98,12 +102,13 @@ class World(NamedTuple):
 
     Jobs are numbered in the order of their submission. `submit`, `run` (true), `walltime`, `processors`, `most_ranks`
     (that may share a processor, by their memory), `candidate`, `points` and `likes` describe them and are not written
-    to; `planned` becomes the request once it is outlived. `start`, `end`, `used` (processor-seconds), `subjobs` and `moves`
-    are what becomes of them. The first QUEUED entries of `queue` wait, in order; the first DUE of `ends` and `freed`
-    are the planned releases; the `heap` has the next event of everything that runs. `gives_back` flags the jobs that
-    are being suspended for a waiting one. Until `meanwhile_until` the ranks of a job that grows do `meanwhile` work a
-    second where they are, and are counted as stalled. `held` is a row for each elastic job that runs, the first
-    `leaving` subjobs of which are being left until `leave_at`.
+    to (but `candidate`, where a queue has stopped); `promised` is when J0 was to start; `planned` becomes the request
+    once it is outlived. `start`, `end`, `used` (processor-seconds), `subjobs` and `moves` are what becomes of them. The
+    first QUEUED entries of `queue` wait, in order; the first DUE of `ends` and `freed` are the planned releases; the
+    `heap` has the next event of everything that runs. `gives_back` flags the jobs that are being suspended for a
+    waiting one. Until `meanwhile_until` the ranks of a job that grows do `meanwhile` work a second where they are, and
+    are counted as stalled. `held` is a row for each elastic job that runs, the first `leaving` subjobs of which are
+    being left until `leave_at`.
     """
 
     submit: Floats
@@ -118,6 +123,7 @@ class World(NamedTuple):
     like_bits: Ints
     like_runs: Ints
     like_short: Ints
+    promised: Floats
 
     start: Floats
     end: Floats
@@ -224,12 +230,14 @@ def new_world(
     folds: bool = False,
     likes: Any = None,
     short_s: float = 0.0,
+    stops: bool = False,
 ) -> World:
     """An empty cluster of `total` processors before the first submission; `plain`: of lists, for interpreted kernels.
 
     `unit`: processors of a node, whole ones of which are reserved for the head of the queue (EASY and EJB). `folds`:
     jobs are folded in place before one is checkpointed for a waiting job. `likes`: for each job a number of the jobs
     that are like it, from 0 (-1: it is like none); runs below `short_s` are short ones.
+    `stops`: no job becomes elastic for a while where they have been late (:mod:`ejbd.core.lateness`).
     """
     n = jobs.submit.shape[0]
     active = total + 2
@@ -261,6 +269,7 @@ def new_world(
     counts[HEAD] = -1
     counts[UNIT] = unit
     counts[FOLDS] = int(folds)
+    counts[WATCHES] = int(stops)
     clock = floats(CLOCKS)
     clock[LAUNCH_S], clock[RELEASE_S], clock[SLACK_S], clock[KEEP_S] = costs[:4]
     clock[POLL_S], clock[START_UP_S], clock[TAIL_S] = costs.margins
@@ -277,7 +286,7 @@ def new_world(
         ints(n, UNBOUNDED) if jobs.most_ranks is None else given(jobs.most_ranks), given(candidates),
         given(jobs.walltime if known is None else known.planned),
         given(np.zeros((n, 0)) if known is None else known.points),
-        alike, ints(kinds), ints(kinds), ints(kinds),
+        alike, ints(kinds), ints(kinds), ints(kinds), floats(n, np.inf),
         floats(n, -1.0), floats(n, -1.0), floats(n), floats(n), ints(n), ints(n),
         counts, clock, ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
         floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),

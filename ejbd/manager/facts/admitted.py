@@ -12,6 +12,7 @@ class AdmissionCode(StrEnum):
     """What made a job that could have been elastic a passed-through one, for programs."""
 
     SHORT_RUNS = "short_runs"  # runs like it are short beside what a start and an end cost, and it could start at once
+    STOPPED = "stopped"  # elastic jobs of its queue have lately ended later than J0 could hope to
 
 
 @dataclass(frozen=True, slots=True)

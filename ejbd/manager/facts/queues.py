@@ -23,6 +23,7 @@ class Failing(StrEnum):
 
     SUBMISSIONS = "submissions"
     STARTS = "starts"
+    PROMISES = "promises"  # of J0s, by elastic jobs that end later (ejbd.manager.facts.losing)
 
 
 class ToldPause(TypedDict):
@@ -133,12 +134,14 @@ def pauses_of(session: Session, queue: str, *, default: bool = False) -> list[To
 def sentence(session: Session, job: Job, now: float) -> str:
     """What keeps a waiting job of a paused queue back, for its user; "" where nothing does."""
     for told in pauses_of(session, job.queue) if job.queue else pauses_of(session, "", default=True):
-        if told["what"] == Failing.STARTS and not job.elastic:
+        if told["what"] in (Failing.STARTS, Failing.PROMISES) and not job.elastic:
             continue
         if told["whose"] not in ("", whose_is(job)):
             continue
         again = max(0.0, told["until_s"] - now)
         queue = job.queue or "(the default)"
+        if told["what"] == Failing.PROMISES:
+            return f"no job of queue {queue} is started early: {told['reason']}; tried again in {again:.0f} s"
         return (
             f"queue {queue} is paused{of_whom(told['whose'])}, since {told['what']} keep failing: {told['reason']}; "
             f"tried again in {again:.0f} s, or at once by `ejb queue resume {queue}`"

@@ -19,7 +19,7 @@ from ejbd.manager.facts.listing.roster import Roster, Specs
 from ejbd.manager.poll.reconciling import Reconciler
 from ejbd.manager.poll.round import Round
 from ejbd.manager.rules.looks import drains
-from ejbd.manager.rules.queues import calendars
+from ejbd.manager.rules.queues import calendars, losing
 
 STEP_S = 0.01  # after which a step ends with the piece that it is at; a piece takes some milliseconds
 
@@ -59,6 +59,7 @@ class Tick:
     def _all(self) -> Iterator[None]:
         ctx = self._context()
         carry_out(ctx, calendars.turn(ctx))
+        carry_out(ctx, losing.turn(ctx))
         reconciler = Reconciler(self._context, self._view, self._roster, self._outcomes)
         yield from reconciler.pieces()
         ctx = self._context()

@@ -20,6 +20,7 @@ from ejbd.manager.facts.admitted import Admission, AdmissionCode
 from ejbd.manager.facts.batchjob.fitting import fitted
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.losing import why_stopped
 from ejbd.manager.facts.past.shortness import why_short
 from ejbd.manager.facts.placing.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.facts.placing.mpi import is_open_mpi
@@ -96,6 +97,8 @@ def _admitted(ctx: Context, job: Reading, user: str) -> Admission:
     if elastic and job.refusals and not spec.elastic:
         elastic, why = False, f"{job.refusals[0].where}: {job.refusals[0].message}"
     code = ""
+    if elastic and not spec.elastic and (stopped := why_stopped(ctx, first)):
+        elastic, why, code = False, stopped, AdmissionCode.STOPPED.value
     if elastic and (short := _short(ctx, first, spec, user, engine)) and _starts_at_once(ctx, first, spec):
         elastic, why, code = False, short, AdmissionCode.SHORT_RUNS.value
     if not elastic:

@@ -41,6 +41,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.listing.roster import JobRow
+from ejbd.manager.facts.losing import why_stopped
 from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.queues import own_part, start_pauses
 from ejbd.manager.facts.room.asking import answered, ask, resumes
@@ -139,7 +140,7 @@ class Decider:
     def _is_off(self, queue: str) -> bool:
         """Whether waiting jobs of this queue are not to be started early now; they wait for their J0."""
         if queue not in self._off:
-            self._off[queue] = not auto.is_on(self.ctx, queue)
+            self._off[queue] = not auto.is_on(self.ctx, queue) or bool(why_stopped(self.ctx, queue))
         return self._off[queue]
 
     def _starts_paused(self, job: Job) -> bool:
