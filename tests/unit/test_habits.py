@@ -38,10 +38,19 @@ PERSONS = re.compile(
 """Things act: "a waiting job", "the daemon", "an operator" say what these leave open."""
 CLEAN = (
     *("README.md", "CONTRIBUTING.md", "benchmarks", "deploy", "docs", "examples", "workers"),
-    *("ejbd/accounting", "ejbd/api", "ejbd/batch", "ejbd/cli", "ejbd/client", "ejbd/core", "ejbd/doctor"),
+    *(
+        "ejbd/accounting",
+        "ejbd/api",
+        "ejbd/batch",
+        "ejbd/cli",
+        "ejbd/client",
+        "ejbd/config",
+        "ejbd/core",
+        "ejbd/doctor",
+    ),
     *("ejbd/files", "ejbd/log", "ejbd/manager", "ejbd/options", "ejbd/plugins", "ejbd/sim", "ejbd/store"),
     *("ejbd/studies", "ejbd/web", "ejbd/wire", "ejbd/workflow"),
-    *("ejbd/__init__.py", "ejbd/config.py", "ejbd/daemon.py", "ejbd/errors.py"),
+    *("ejbd/__init__.py", "ejbd/daemon.py", "ejbd/errors.py"),
 )
 """Rooms that are free of these words: a room that becomes so is added here."""
 ALLOWED = (
