@@ -346,6 +346,7 @@ def test_a_learned_walltime_and_the_next_after_a_time_out(place: Place) -> None:
     asked = place.daemon.explain(job)["walltimes"]
     assert [s["walltime_s"] for s in found["subjobs"]][:2] == asked["sequence_s"][:2] and asked["at"] == 1
     assert max(asked["sequence_s"]) == 300.0, "the user's own is the last"
-    assert [s["state"] for s in found["subjobs"]] == ["timeout", "completed"]
+    # Where the second run lasts until a poll, a third place is kept behind it, and given back unused.
+    assert [s["state"] for s in found["subjobs"] if s["start_s"] is not None] == ["timeout", "completed"]
     output = (place.folder / "nap.out").read_text()
     assert output.count("begun") == 2 and "DUE TO TIME LIMIT" in output, "the second run appended to the first's"

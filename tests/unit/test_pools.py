@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -112,7 +115,10 @@ def test_its_daemon_is_reached_by_its_socket_and_from_other_hosts_by_https(
 def test_a_daemon_of_a_deep_folder_has_a_socket_apart(tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 30)
     folder.mkdir()
-    with own_daemon(folder, "", {}) as daemon:
+    down = [sys.executable, "-m", "ejbd.batch.local", "down", str(folder / "state" / "cluster")]
+    with ExitStack() as stack:
+        stack.callback(subprocess.run, down, check=False, capture_output=True, timeout=60)  # it outlives its daemon
+        daemon = stack.enter_context(own_daemon(folder, "", {}))
         place = Path(daemon.place.socket)
         assert place.parent.parent != folder and place.parent.stat().st_mode & 0o777 == 0o700
         assert daemon.get("/v1/health")["ok"]
