@@ -40,8 +40,13 @@ def plan(world: JobWorld) -> Effects[None]:
     if world.ctx.queue_settings(job.queue).keep_place == "off" or is_apart(world):
         return
     _, _, next_s = following
-    yield Ask(SubjobRole.STANDBY, job.processes, next_s)
+    yield from _asked_for(job.processes, next_s)
+
+
+def _asked_for(processes: int, length_s: float, limit_s: float = 0.0) -> Effects[Subjob]:
+    following: Subjob = yield Ask(SubjobRole.STANDBY, processes, length_s, limit_s=limit_s)
     reach(CrashPoint.STANDBY_BEFORE_COMMIT)
+    return following
 
 
 def is_apart(world: JobWorld) -> bool:
@@ -93,10 +98,9 @@ def queue_ahead(world: JobWorld, j0: Subjob) -> Effects[None]:
     if left_s <= walltime_end(j0, world.ctx.now) - world.ctx.now:
         return
     link = next_link(left_s, chain["limit_s"], world.cost.restart_s or world.cost.lambda_s, 0.0)
-    following = yield Ask(SubjobRole.STANDBY, job.processes, link.length_s, limit_s=chain["limit_s"])
+    following = yield from _asked_for(job.processes, link.length_s, chain["limit_s"])
     begins = {following.id: walltime_end(j0, world.ctx.now) + NOT_YET_S}
     yield note(job, spec={**job.spec, "chain": {**chain, "ahead_of": j0.id, "begins": begins}})
-    reach(CrashPoint.STANDBY_BEFORE_COMMIT)
 
 
 def _next_of_chain(world: JobWorld, found: Subjob | None, why: str) -> Effects[Subjob | None]:
