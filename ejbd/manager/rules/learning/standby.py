@@ -8,6 +8,8 @@ costs time, never a second run of what ended in another way.
 
 from __future__ import annotations
 
+from math import inf
+
 from sqlalchemy import select
 
 from ejbd.core.continuation import next_link
@@ -43,7 +45,7 @@ def plan(world: JobWorld) -> Effects[None]:
     yield from _asked_for(job.processes, next_s)
 
 
-def _asked_for(processes: int, length_s: float, limit_s: float = 0.0) -> Effects[Subjob]:
+def _asked_for(processes: int, length_s: float, limit_s: float = inf) -> Effects[Subjob]:
     following: Subjob = yield Ask(SubjobRole.STANDBY, processes, length_s, limit_s=limit_s)
     reach(CrashPoint.STANDBY_BEFORE_COMMIT)
     return following
