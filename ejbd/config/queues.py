@@ -22,7 +22,6 @@ from pydantic_core import PydanticCustomError
 
 from ejbd.core.parameters import Declared, Parameters, declared, of_queues
 from ejbd.core.policy import Policy, UnknownPolicy
-from ejbd.core.shortruns import TIMES
 from ejbd.plugins.batches import on_or_off
 from ejbd.plugins.policies import BUNDLING, known_policy, queue_policies
 
@@ -107,7 +106,7 @@ class QueueSettings(BaseModel):
             description="a job that could start at once is passed through if its application's runs were short. That "
             "is below so many times what elastic starts and ends took here (docs/policies.md); 0: none is",
         ),
-    ] = TIMES
+    ] = 0.0
     stop_when_late: Annotated[
         Literal["on", "off"],
         BeforeValidator(on_or_off),

@@ -16,7 +16,6 @@ from ejbd.core.kernel import kernel
 FEWEST_RUNS = 10  # that have to have ended
 NEWEST_RUNS = 50  # that count
 SHORT_PART = 0.9  # of these have to be short
-TIMES = 20.0  # what starts and ends cost: a twentieth of a run, and less, is not looked at
 
 
 @kernel

@@ -53,7 +53,7 @@ def remember(live: LiveWorld, runs: int, run_s: float, *, cost_s: float = 3.0) -
 
 
 async def test_short_runs_are_passed_through_while_they_can_start_at_once(tmp_path: Path, store: Store) -> None:
-    live = LiveWorld(tmp_path, store)
+    live = LiveWorld(tmp_path, store, short_runs=20)
     live.batch.free = 16
     await live.poll(1)
     remember(live, FEWEST_RUNS, 40.0)
@@ -66,7 +66,7 @@ async def test_short_runs_are_passed_through_while_they_can_start_at_once(tmp_pa
 
 
 async def test_what_waits_is_long_or_hardly_known_stays_elastic(tmp_path: Path, store: Store) -> None:
-    live = LiveWorld(tmp_path, store)
+    live = LiveWorld(tmp_path, store, short_runs=20)
     live.batch.free = 16
     await live.poll(1)
     remember(live, FEWEST_RUNS - 1, 40.0)
