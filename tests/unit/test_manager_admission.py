@@ -117,7 +117,7 @@ def test_nobody_else_asks_a_queue_whether_it_makes_jobs_elastic() -> None:
     package = Path(admission.__file__).parents[2]
     asks = re.compile(r"Elasticity\.(OFF|ON|AUTO)\b|def (settle|elasticity|make_elastic|carried)\(")
     found = {str(file.relative_to(package)) for file in package.rglob("*.py") if asks.search(file.read_text())}
-    assert found == {"manager/submission/admission.py", "manager/facts/auto.py", "config.py"}
+    assert found == {"manager/submission/admission.py", "manager/facts/auto.py", "config/queues.py"}
 
 
 async def test_a_specification_is_parsed_once(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:

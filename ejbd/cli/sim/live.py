@@ -20,6 +20,7 @@ from ejbd.cli.output import Output, json_text
 from ejbd.cli.own_daemon import own_daemon
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
+from ejbd.release.shipped import EXAMPLES
 
 if TYPE_CHECKING:
     from ejbd.studies.live.batch import BatchRuns
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 PARTS = 2  # windows of a log
 BATCHES = {"slurm": "slurm.conf", "openpbs": "bin", "torque": "bin"}  # and where a cluster's folder has it
 START_GRACE_POLLS = 10.0  # days are minutes here: a subjob that does not start is not waited for as on a site
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PACED, HEAT = EXAMPLES / "paced.c", EXAMPLES / "heat.py"
 
 MaybePath = Optional[Path]  # noqa: UP045  # typer reads these at run time
