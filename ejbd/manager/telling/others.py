@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.manager.facts.past.hindsight import DAY_S
-from ejbd.manager.telling.savings import By
+from ejbd.manager.telling.savings import By, take_in
 from ejbd.store.models import OtherDay, OtherReplay
 
 
@@ -37,9 +37,7 @@ class Others:
         return abs(self.net_s) > self.error_s
 
     def add(self, other: Others | OtherDay) -> None:
-        for one in fields(self):
-            if one.name != "key":
-                setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        take_in(self, other)
 
 
 @dataclass(slots=True)

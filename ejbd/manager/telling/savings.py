@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -25,6 +26,13 @@ class By(StrEnum):
     DAY = "day"
     USER = "user"
     QUEUE = "queue"
+
+
+def take_in(into: Any, other: object) -> None:
+    """Add to each figure of `into` the one of the same name; its key stays."""
+    for one in fields(into):
+        if one.name != "key":
+            setattr(into, one.name, getattr(into, one.name) + getattr(other, one.name))
 
 
 @dataclass(slots=True)
@@ -56,9 +64,7 @@ class Saved:
 
     def add(self, other: Saved) -> None:
         """Take in what other jobs come to."""
-        for one in fields(self):
-            if one.name != "key":
-                setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        take_in(self, other)
 
 
 def savings(session: Session, user: str | None, since_s: float, until_s: float, by: tuple[By, ...]) -> list[Saved]:
