@@ -145,7 +145,7 @@ FAULTS = (
         "worker",
         "if self._results.get(seq) is not None:",
         "if False:",
-        ("integration/test_worker_manager", "unit/test_worker_full_spool"),
+        ("unit/test_worker_operations", "integration/test_worker_manager"),
     ),
     Fault(
         "worker-keeps-what-was-taken",

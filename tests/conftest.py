@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
+from tests.fakes.daemon import end_clusters
 from tests.groups import name_groups
 from tests.integration.slurm_clusters import take_down
 from tests.nightly import leave_out, pytest_testnodedown, say_all, told
@@ -57,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish() -> None:
     take_down()
+    end_clusters()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

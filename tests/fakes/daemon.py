@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,14 @@ import httpx
 import psutil
 
 from ejbd.batch.base import SubmitRequest
+from ejbd.batch.local.client import Client
+from ejbd.errors import EjbError
 from tests.fakes import nursery
 from tests.fakes.nursery import Child
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAT = ROOT / "examples" / "heat.py"
+_MADE: list[Path] = []  # the settings of each daemon of this process
 
 FAST = """
 [queues.default]
@@ -62,6 +68,7 @@ class Daemon:
         self.state = folder / "state"
         self.config = folder / "ejbd.toml"
         self.config.write_text(f'state_dir = "{self.state}"\n' + toml)
+        _MADE.append(self.config)
         self.environment = {**os.environ, **(environment or {})}
         self.process: subprocess.Popen[bytes] | Child | None = None
         self.log = folder / "ejbd.log"
@@ -204,6 +211,21 @@ class Daemon:
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
         return found
+
+
+def end_clusters() -> None:
+    """End the embedded clusters that daemons of tests have left: a server goes on when its daemon ends."""
+    for config in _MADE:
+        with suppress(OSError, ValueError):  # gone already, or settings that were wrong on purpose
+            settings = tomllib.loads(config.read_text())
+            elsewhere = settings.get("local", {}).get("directory")
+            for socket in [
+                *Path(settings["state_dir"]).glob("*/socket"),
+                *([Path(elsewhere, "socket")] * bool(elsewhere)),
+            ]:
+                with suppress(EjbError, OSError):  # nothing listens there
+                    asyncio.run(Client(socket.parent, 1, 1, timeout_s=10).call("down", start=False, timeout_s=60))
+    _MADE.clear()
 
 
 def until(ready: Callable[[], bool], what: str, timeout_s: float = 120, trace: Callable[[], str] | None = None) -> None:
