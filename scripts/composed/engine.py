@@ -87,6 +87,7 @@ class Engine:
 
     def end(self) -> None:
         if self._process is not None and self.folder is not None:
+            self.run("network", "prune", "--force", fails=True)  # a bridge outlives the engine that made it
             _ended(self._process, self.folder)
 
 

@@ -15,7 +15,7 @@ from composed import engine as engines
 from composed import faults, standins
 from composed.engine import Engine
 from composed.project import SERVICES, Project, free_subnets
-from composed.shell import Skipped, Steps, Wrong, root_on_debian, say
+from composed.shell import Skipped, Steps, Wrong, end_others, root_on_debian, say
 
 EPILOGUE = """exit codes: 0 all is well, or nothing can be tested here ("skipped: REASON"); 1 something is wrong.
 An engine that runs is used; where none does, root starts a private one (on Debian it is installed), which is gone
@@ -86,6 +86,7 @@ def _tested(steps: Steps, options: argparse.Namespace) -> None:
         # What takes down is not to be interrupted; each part of it has a bound.
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+        end_others()
         if engine:
             with steps.step("down"):
                 for project in projects:

@@ -6,10 +6,15 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 Environment = dict[str, str]
+
+
+_under_way: set[subprocess.Popen[str]] = set()
+_ending = threading.Event()
 
 
 class Skipped(Exception):
@@ -34,25 +39,40 @@ def run(
 ) -> str:
     """What a command prints on standard output. Raises Wrong where it fails (unless it may) or takes too long."""
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             list(words),
             env={**os.environ, **(env or {})},
-            input=given,
-            stdin=subprocess.DEVNULL if given is None else None,
-            capture_output=True,
-            timeout=bound_s,
+            stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
         )
-    except subprocess.TimeoutExpired:
-        raise Wrong(f"not done within {bound_s:.0f} s: {' '.join(words)}") from None
     except OSError as error:
         raise Wrong(f"{words[0]}: {error.strerror}") from None
-    if done.returncode and not fails:
-        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-        raise Wrong(f"exit code {done.returncode}: {' '.join(words)}\n{last}")
-    return done.stdout
+    _under_way.add(process)
+    try:
+        if _ending.is_set() and threading.current_thread() is not threading.main_thread():
+            raise Wrong(f"everything is being taken down: {' '.join(words)}")
+        output, errors = process.communicate(given, bound_s)
+    except subprocess.TimeoutExpired:
+        raise Wrong(f"not done within {bound_s:.0f} s: {' '.join(words)}") from None
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        _under_way.discard(process)
+    if process.returncode and not fails:
+        last = "\n".join((output + errors).strip().splitlines()[-15:])
+        raise Wrong(f"exit code {process.returncode}: {' '.join(words)}\n{last}")
+    return output
+
+
+def end_others() -> None:
+    """End what other threads have under way, and let them begin nothing: what is taken down must not come up behind."""
+    _ending.set()
+    for process in list(_under_way):
+        process.kill()
 
 
 def works(words: Sequence[str], bound_s: float = 20, env: Environment | None = None) -> bool:
