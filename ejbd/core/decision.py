@@ -28,7 +28,9 @@ class DecisionKind(StrEnum):
     SUSPEND = "suspend"  # nothing held lasts: checkpoint in that time, and go back to waiting with the work kept
     GIVE_UP = "give_up"  # nothing held lasts, and the policy does not suspend: the job outlives its plan
     COMPLETE = "complete"  # the application has ended: cancel `cancel`
-    AGAIN = "again"  # it has ended, and the job is queued anew; a request says for how long, without one as before
+    AGAIN = (
+        "again"  # it has ended, and the job is queued anew: for how long a request says, where `queue`; or as before
+    )
 
 
 class ReasonCode(StrEnum):
@@ -100,6 +102,7 @@ class Decision:
     once J0 runs the application, for COMPLETE at once. `timeline` is what is planned once the decision is carried out.
     LEAVE, SUSPEND and GIVE_UP: what has to be done begins at `begin_s`, which may lie in the past, to be over by
     `end_s`, when `cancel` end. `folds`: jobs of a pool that are folded first, each onto half of its processors.
+    `queue`: of AGAIN, the queue into which the job goes ("": the one that it is in).
     """
 
     kind: DecisionKind
@@ -116,6 +119,7 @@ class Decision:
     end_s: float | None = None
     code: str = ""
     folds: tuple[str, ...] = ()
+    queue: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON-safe plain values; an unlimited duration becomes None (null)."""
@@ -144,6 +148,7 @@ class Decision:
             "begin_s": self.begin_s,
             "end_s": self.end_s,
             **({"folds": list(self.folds)} if self.folds else {}),
+            **({"queue": self.queue} if self.queue else {}),
         }
 
     @classmethod
@@ -177,6 +182,7 @@ class Decision:
             end_s=data.get("end_s"),
             code=data.get("code", ""),  # decisions of before had none
             folds=tuple(data.get("folds", ())),
+            queue=data.get("queue", ""),
         )
 
 

@@ -103,11 +103,12 @@ class JobMail(TypedDict):
 
 
 class JobAgain(TypedDict):
-    """A job that ended is run again after `pause_s`, with this walltime."""
+    """A job that ended is run again after `pause_s`, with this walltime. `queue`: where it goes into another one."""
 
     walltime_s: float
     pause_s: float
     reason: str
+    queue: NotRequired[str]
 
 
 class JobGap(TypedDict):

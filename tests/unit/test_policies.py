@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import ejbd.core.policy as policies
-from ejbd.config import QueueSettings, check_changes, load
+from ejbd.config import Elasticity, QueueSettings, check_changes, load
 from ejbd.core.bundling.policy import Bundling
 from ejbd.core.decision import Decision, DecisionKind, SubjobRequest
 from ejbd.core.policy import Policy, register
@@ -179,6 +179,33 @@ async def test_it_is_asked_about_the_end_of_a_job(
     said = [data for kind, data in live.events(job) if kind == "job.again"]
     assert [(data["walltime_s"], data["reason"]) for data in said] == [(200.0, "timeout: twice as long")]
     assert live.job(job).setbacks == 1 and live.job(job).state == "waiting"
+
+
+@pytest.mark.parametrize(("queue", "goes_to"), [("long", "long"), ("off", "batch"), ("none", "batch")])
+async def test_what_it_queues_anew_goes_into_the_queue_that_it_names_where_elastic_jobs_may(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, queue: str, goes_to: str
+) -> None:
+    def again(self: Policy, state: ElasticState, now: float, outcome: str) -> Decision:
+        return Decision(DecisionKind.AGAIN, state.job, now, "elsewhere", queue=queue)
+
+    monkeypatch.setattr(Bundling, "ended", again)
+    live = LiveWorld(tmp_path, store)
+    live.settings.queues["off"] = QueueSettings(elasticity=Elasticity.OFF)
+    live.batch.queues, live.batch.free = ("batch", "long", "off"), 0
+    job = await live.submit(walltime_s=100.0)
+    await live.poll(1)
+    await live.begin(f"{job}.0")
+    await live.work()
+    await live.poll(1)
+    live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
+    for _ in range(10):
+        await live.poll(5)
+        if "job.again" in live.kinds(job):
+            break
+    told = [data.get("queue", "batch") for kind, data in live.events(job) if kind == "job.again"]
+    assert told == [goes_to] and live.job(job).queue == goes_to
+    await live.poll(5)
+    assert [one.queue for one in live.batch.live()] == [goes_to]
 
 
 def test_names_are_taken_once() -> None:

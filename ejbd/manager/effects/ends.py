@@ -36,8 +36,8 @@ class Again:
     """What ended is tried again, not before `after_s` seconds from now.
 
     `setback`: it counts as one, and a job may have so many. `whole`: not only what ended goes back into the batch
-    system's queue, but the job, with its work as of the last checkpoint. `walltime_s`: the job's new walltime (None: as
-    before).
+    system's queue, but the job, with its work as of the last checkpoint. `walltime_s`, `queue`: the job's new walltime,
+    and the queue into which it goes as a whole (None: as before).
     """
 
     after_s: float = 0.0
@@ -45,6 +45,7 @@ class Again:
     setback: bool = False
     whole: bool = False
     walltime_s: float | None = None
+    queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

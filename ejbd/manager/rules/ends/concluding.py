@@ -41,6 +41,8 @@ def conclude(world: JobWorld, end: End) -> Effects[Outcome]:
         yield note(job, setbacks=job.setbacks + decided.setback)
         if decided.walltime_s is not None:
             yield note(job, walltime_s=decided.walltime_s)
+        if decided.queue is not None:
+            yield note(job, queue=decided.queue)
         if decided.whole:
             yield from _queue_again(world, decided)
     return decided
@@ -67,13 +69,18 @@ def _queue_again(world: JobWorld, again: Again) -> Effects[None]:
     yield Rate(job, 0.0)
     yield Want(job, [])
     yield note(job, lead_worker=None)
-    stands_by = not again.after_s and (not job.elastic or job.spec.get("chain") is not None)
+    stands_by = not again.after_s and again.queue is None and (not job.elastic or job.spec.get("chain") is not None)
     waits = (yield AdoptStandby(job.walltime_s, again.reason)) if stands_by else None
     for subjob in world.open_subjobs:
         if subjob is not waits:
             yield Release(subjob, again.reason)
     yield tell(
-        EventKind.JOB_AGAIN, job_id=job.id, walltime_s=job.walltime_s, pause_s=again.after_s, reason=again.reason
+        EventKind.JOB_AGAIN,
+        job_id=job.id,
+        walltime_s=job.walltime_s,
+        pause_s=again.after_s,
+        reason=again.reason,
+        **({} if again.queue is None else {"queue": again.queue}),
     )
     launch = world.last_launch if job.elastic and job.kind == JobKind.COMMAND else None
     if launch is not None and launch.state == LaunchState.ENDED:  # a command has this one launch, which is made again
