@@ -24,6 +24,7 @@ from tests.store_fixtures import (
     store,
     store_url,
 )
+from tests.times import by_file
 
 __all__ = [
     "postgres_server",
@@ -62,6 +63,10 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if lines := by_file(terminalreporter):
+        terminalreporter.section("the longest files")
+        for line in lines:
+            terminalreporter.write_line(line)
     terminalreporter.write_line(f"soak: EJB_SOAK_SEED={os.environ['EJB_SOAK_SEED']}")
     terminalreporter.write_line(told(terminalreporter.config))
     if os.environ.get("EJB_TEST_DATABASES") != "all":
