@@ -148,6 +148,7 @@ def test_a_job_that_is_cancelled_while_nobody_is_there_is_cancelled_though_its_j
     assert [subjob["batch_id"] for subjob in daemon.job(job)["subjobs"]] == [id], "it is not submitted again"
 
 
+@pytest.mark.nightly("unit/test_manager_outside.py has a subjob that completes, on the fake world")
 @pytest.mark.slow
 def test_a_subjob_that_completes_as_the_daemon_returns_costs_the_job_neither_its_j0_nor_its_end(
     cluster: SlurmCluster, daemon: Daemon

@@ -37,6 +37,7 @@ def submit(cluster: SlurmCluster, *options: str) -> str:
     return cluster.run("sbatch", "--parsable", "--output=/dev/null", *options).strip()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("code", [0, 3])
 def test_what_a_job_submits_to_follow_itself_follows_it(site: Site, cluster: SlurmCluster, code: int) -> None:
     block = submit(cluster, "-n3", "-t10", "--wrap", "sleep 600")  # of 4 processors: J0 would begin when it ends

@@ -107,7 +107,8 @@ def test_a_program_that_cannot_have_more_is_told_in_time(paced: Paced, cluster: 
 
 
 @ALL
-@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("step", [2, 1, 3])
 def test_a_node_is_lost(paced: Paced, cluster: SlurmCluster, step: int) -> None:
     """In its narrow steps that of J0, in the wide one that of the increment: it goes on with the widths that are
     left, and its result is the same."""
@@ -131,7 +132,8 @@ def test_a_node_is_lost(paced: Paced, cluster: SlurmCluster, step: int) -> None:
 
 
 @ALL
-@pytest.mark.parametrize("step", [0, 1, 2, 3])
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("step", [1, 0, 2, 3])
 def test_the_daemon_is_killed_in_a_step(paced: Paced, step: int) -> None:
     """Before the job begins, and in each of its steps: killed, and started again two seconds later."""
     daemon = paced.daemon

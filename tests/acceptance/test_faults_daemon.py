@@ -67,6 +67,7 @@ def nobody_noticed(daemon: Daemon, job: str) -> None:
     assert "decision.suspend" not in kinds and "epoch.failed" not in kinds
 
 
+@pytest.mark.nightly("the next one sets it by as much, and back")
 @needs_faketime
 @pytest.mark.parametrize("by", ["+1h", "-1h"])
 def test_the_clock_of_the_daemons_machine_is_set_under_a_job(tmp_path: Path, by: str) -> None:

@@ -65,6 +65,7 @@ def completed(daemon: Daemon, site: SlurmSite, job: str, steps: int = STEPS) -> 
     each_tag_once(daemon, site, job)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["application", "none"])
 def test_a_subjob_cancelled_by_an_operator_under_a_slow_epilog(site: SlurmSite, tmp_path: Path, engine: str) -> None:
     """COMPLETING for as long as the Epilog runs: the job goes back, J0 keeps its place, and it completes on J0."""
@@ -80,6 +81,7 @@ def test_a_subjob_cancelled_by_an_operator_under_a_slow_epilog(site: SlurmSite, 
             completed(daemon, site, job)
 
 
+@pytest.mark.nightly("test_site_plans_slurm.py preempts one, with a grace")
 def test_a_subjob_that_is_preempted(site: SlurmSite, tmp_path: Path) -> None:
     with daemon_on(site, tmp_path) as daemon:
         job = submit(daemon, site)
@@ -111,6 +113,7 @@ def test_a_limit_that_is_cut_under_a_running_subjob(site: SlurmSite, tmp_path: P
             completed(daemon, site, job)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("state", ["DRAIN", "DOWN"])
 def test_a_node_set_aside_in_the_middle_of_a_move(site: SlurmSite, tmp_path: Path, state: str) -> None:
     """DRAIN lets what runs go on; DOWN ends it, and Slurm ends the batch job."""

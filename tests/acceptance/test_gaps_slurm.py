@@ -95,6 +95,7 @@ def test_a_time_out_leads_back_to_the_place_and_the_request_of_before(place: Pla
     assert place.told(own, "%T") == "COMPLETED"
 
 
+@pytest.mark.nightly("unit/test_manager_gaps.py has it on the fake world")
 def test_what_is_done_in_the_gap_is_not_run_again(place: Place) -> None:
     place.crowd()
     job, begun, own, _attempt = place.submit("done")
@@ -104,6 +105,7 @@ def test_what_is_done_in_the_gap_is_not_run_again(place: Place) -> None:
     assert begun.read_text() == "begun\n"
 
 
+@pytest.mark.nightly("unit/test_manager_gaps.py has deaths on the way")
 def test_a_daemon_that_dies_while_the_attempt_times_out_finds_it_so(place: Place) -> None:
     _, waits = place.crowd()
     job, begun, own, attempt = place.submit("away")

@@ -54,6 +54,7 @@ def was_suspended(daemon: Daemon, job: str) -> dict[str, Any]:
     return suspension
 
 
+@pytest.mark.nightly("the next one suspends and goes on, on a real Slurm")
 def test_on_the_embedded_cluster_it_goes_on_on_j0(tmp_path: Path) -> None:
     site = LocalSite(tmp_path, 8, 4)
     daemon = Daemon(tmp_path, site.toml)

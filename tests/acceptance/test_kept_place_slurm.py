@@ -94,6 +94,7 @@ def test_after_a_time_out_it_goes_before_those_who_came_while_the_first_run_went
     assert order.index(place.batch_id(job, 1)) <= 1 and order[-2:] == others[1:], order
 
 
+@pytest.mark.nightly("unit/test_manager_standby.py has every other end on the fake world")
 def test_a_run_that_fails_while_the_daemon_is_away_is_not_run_again(place: Place) -> None:
     """The dependency is met by its failure; the begin that lies ahead keeps it from running."""
     job, begun = place.submit("fails")
@@ -125,6 +126,7 @@ def test_a_time_out_while_the_daemon_is_away_goes_on_once_it_is_back(place: Plac
     assert len([s for s in place.daemon.job(job)["subjobs"] if s["role"] == "rigid"]) == 2
 
 
+@pytest.mark.nightly("unit/test_manager_standby.py cancels both on the fake world")
 def test_scancel_of_the_run_ends_the_job_and_what_stands_by(place: Place) -> None:
     job, begun = place.submit("cancelled")
     place.cluster.run("scancel", place.batch_id(job, 0))

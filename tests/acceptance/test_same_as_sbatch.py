@@ -105,6 +105,7 @@ def test_scripts_end_with_the_same_code_and_write_the_same_files(both: Pair) -> 
     assert {name: lines for name, lines in differ.items() if lines} == {}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lines", ["-n 4 -c 2", "-N 2 --ntasks-per-node=2 --mem=200M", "-N 2 --exclusive"])
 def test_what_a_script_sees_of_its_job_is_the_same(both: Pair, lines: str) -> None:
     script = both.folder / "probe.sh"
@@ -115,6 +116,7 @@ def test_what_a_script_sees_of_its_job_is_the_same(both: Pair, lines: str) -> No
     assert differences(plain, ours) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("array", ["1-7:3%2", "2,5"])
 def test_the_elements_of_an_array_are_what_sbatch_makes_of_them(both: Pair, array: str) -> None:
     script = both.folder / "array.sh"
@@ -154,6 +156,7 @@ def test_what_is_done_at_a_cancellation_or_at_the_time_limit_is_done_to_its_end(
     assert here.files == there.files
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("who", ["", "B:"])
 def test_who_is_to_be_told_before_the_end_is_told(both: Pair, who: str) -> None:
     if os.environ.get("EJB_TEST_SCRIPTS") != "all":

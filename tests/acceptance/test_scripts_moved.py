@@ -163,6 +163,7 @@ def test_a_restartable_script_is_started_again_behind_its_launches(site: Site, o
     ]
 
 
+@pytest.mark.nightly("unit/test_manager_setbacks.py has it on the fake world; the one before begins a script again")
 def test_a_restartable_script_survives_the_loss_of_its_subjob(site: Site, others: Others) -> None:
     id = site.submit(
         f"""\

@@ -171,12 +171,14 @@ SHARES = {"CTC": (0.684, 0.622), "SDSC": (0.631, 0.579), "BLUE": (0.660, 0.610),
 INVERSIONS = {"CTC": -17.8, "SDSC": -37.2, "BLUE": -23.1, "KTH": -30.6}
 
 
+@pytest.mark.nightly("the tables of the paper go by the same rules")
 @pytest.mark.parametrize("name", SHARES)
 def test_shares_of_targets_on_several_subjobs_and_moved(name: str) -> None:
     s = single(name)
     assert (s["several_subjobs_share"], s["moved_share"]) == pytest.approx(SHARES[name], abs=0.003)
 
 
+@pytest.mark.nightly("tables 3 to 6 go by the same rules, to the digit")
 @pytest.mark.parametrize("name", INVERSIONS)
 def test_priority_inversions_and_who_is_later(name: str) -> None:
     """More of the others start later than earlier on SDSC and KTH, fewer on BLUE: docs/simulator.md."""
@@ -206,6 +208,7 @@ SENSITIVITY: dict[str, tuple[dict[str, Any], tuple[float, float, float, float]]]
 NAMES = ("CTC", "SDSC", "BLUE", "KTH")
 
 
+@pytest.mark.nightly("tables 3 to 6 stand at one of its rows")
 @pytest.mark.sampled(3, by=("name",))
 @pytest.mark.parametrize("row", SENSITIVITY)
 @pytest.mark.parametrize("name", NAMES)

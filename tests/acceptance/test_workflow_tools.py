@@ -89,6 +89,7 @@ def snakemake(plugin: str) -> str:
     return found
 
 
+@pytest.mark.nightly("the executor of the examples runs rules, too")
 def test_snakemake_runs_its_rules_as_jobs_of_ejb(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     program = snakemake("snakemake_executor_plugin_cluster_generic")
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
@@ -196,6 +197,7 @@ class NextflowsSlurm:
         assert code == 0, said
 
 
+@pytest.mark.nightly("Snakemake goes by the same links of sbatch, squeue and scancel")
 def test_nextflows_slurm_executor_runs_its_tasks_as_jobs_of_ejb(
     site: Site, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
@@ -301,6 +303,7 @@ print("all well")
     assert "all well" in run_by(python, tmp_path, sys.executable, "main.py")
 
 
+@pytest.mark.nightly("the provider of the examples asks for blocks, too")
 def test_parsl_runs_its_apps_on_blocks_of_ejb(environment: Mapping[str, str], tmp_path: Path) -> None:
     tool("parsl", "process_worker_pool.py")
     (tmp_path / "main.py").write_text(
@@ -330,6 +333,7 @@ print("all well")
     assert "all well" in run_by(environment, tmp_path, sys.executable, "main.py")
 
 
+@pytest.mark.nightly("Parsl asks for blocks by the same links")
 def test_dask_jobqueue_scales_by_jobs_of_ejb(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     tool("dask_jobqueue")
     (tmp_path / "main.py").write_text(
