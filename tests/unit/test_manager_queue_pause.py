@@ -242,6 +242,18 @@ async def test_a_job_that_was_refused_until_it_was_cancelled_leaves_nothing_to_d
     assert [intent.state for intent in live.intents("cancel")] == ["dropped"]
 
 
+async def test_a_passed_through_job_that_was_refused_until_it_was_cancelled_ends(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, elasticity=Elasticity.OFF)
+    live.batch.refuse = BatchError("a limit on jobs in the queue is reached", transient=True)
+    await live.poll()
+    job = await live.submit()
+    await live.manager.cancel(job, "ada")
+    assert live.job(job).state == "waiting", "its submission is tried again later"
+    for _ in range(3):
+        await live.poll(70.0)
+    assert (live.job(job).state, live.subjobs(job)[0].state) == ("cancelled", "cancelled")
+
+
 async def test_what_a_daemon_before_left_pending_for_ever_is_dropped(live: LiveWorld) -> None:
     await live.poll()
     live.batch.refuse = BatchError("there is no such account", transient=False)

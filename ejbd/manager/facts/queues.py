@@ -13,7 +13,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.store.models import Intent, Job, QueuePause
 from ejbd.store.states import IntentState
 from ejbd.wire.kinds import IntentKind
-from ejbd.wire.whose import for_whom, text_of
+from ejbd.wire.limited import limited_to, text_of
 
 DIFFERENT_USERS = 3  # that wait for an answer, until it is no longer taken for the doing of one of them
 DIFFERENT_JOBS = 2  # of that many it is the queue's fault, as far as one can tell
@@ -146,7 +146,7 @@ def sentence(session: Session, job: Job, now: float) -> str:
         if told["what"] == Failing.PROMISES:
             return f"no job of queue {queue} is started early: {told['reason']}; tried again in {again:.0f} s"
         return (
-            f"queue {queue} is paused{for_whom(told['whose'])}, since {told['what']} keep failing: {told['reason']}; "
+            f"queue {queue} is paused{limited_to(told['whose'])}, since {told['what']} keep failing: {told['reason']}; "
             f"tried again in {again:.0f} s, or at once by `ejb queue resume {queue}`"
         )
     return ""

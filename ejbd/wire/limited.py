@@ -13,7 +13,7 @@ def text_of(user: str, account: str, qos: str) -> str:
     return f"{user}/{account}/{qos}"
 
 
-def for_whom(text: str) -> str:
+def limited_to(text: str) -> str:
     """` for ada in account physics and QOS long`; "" of what holds for all."""
     if not text:
         return ""
