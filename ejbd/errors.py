@@ -102,7 +102,7 @@ class BatchError(EjbError):
     """The batch system refused, or did not answer. `stderr` keeps its own words.
 
     `own_fault`: what passes is up to what this one job asks for, such as a reservation, and says nothing of others.
-    `of_account`: it is a limit of its user's, in its account, which says nothing of other users and accounts.
+    `of_account`: it is a limit of its user's, in its account and QOS, which says nothing of others.
     """
 
     def __init__(

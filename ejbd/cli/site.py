@@ -18,6 +18,7 @@ from ejbd.cli.show.trouble import tell_trouble
 from ejbd.cli.show.words import clock, slots
 from ejbd.client.messages import segment
 from ejbd.errors import Code, EjbError
+from ejbd.wire.limited import limited_to
 
 DOCTOR_S = 300
 
@@ -190,16 +191,11 @@ def _queue_table(queues: list[dict[str, Any]], out: Output) -> None:
             since, until = clock(pause["since_s"]), clock(pause["until_s"])
             out.line(
                 printable(
-                    f"queue {queue['name']} is paused{_limited_to(pause['whose'])}: {pause['what']} have failed "
+                    f"queue {queue['name']} is paused{limited_to(pause['whose'])}: {pause['what']} have failed "
                     f"since {since}, {pause['failures']} in a row ({pause['reason']}); tried again at {until}, "
                     f"or at once by `ejb queue resume {queue['name']}`"
                 )
             )
-
-
-def _limited_to(owner: str) -> str:
-    """` for ada/physics`; "" of a pause for all."""
-    return f" for {owner.rstrip('/')}" if owner else ""
 
 
 def _beyond(settings: dict[str, Any], overridden: list[str]) -> str:

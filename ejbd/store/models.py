@@ -68,6 +68,7 @@ class Job(Base):
     user: Mapped[str] = mapped_column(String(256))
     queue: Mapped[str] = mapped_column(String(256))
     account: Mapped[str] = mapped_column(String(256), default="")  # as its submission names it; "": its user's default
+    qos: Mapped[str] = mapped_column(String(256), default="")  # likewise
     state: Mapped[str] = mapped_column(String(16))
     incarnation: Mapped[int] = mapped_column(Integer, default=1)
     elastic: Mapped[bool] = mapped_column(Boolean)
@@ -562,7 +563,7 @@ class QueuePause(Base):
 
     name: Mapped[str] = mapped_column(String(256), primary_key=True)  # as in jobs.queue
     what: Mapped[str] = mapped_column(String(16), primary_key=True)  # submissions | starts
-    whose: Mapped[str] = mapped_column(String(640), primary_key=True, default="")  # user/account; "": all
+    whose: Mapped[str] = mapped_column(String(1024), primary_key=True, default="")  # user/account/QOS; "": all
     failures: Mapped[int] = mapped_column(Integer)  # in a row
     jobs: Mapped[list[Any]]  # the first different ones that failed
     trial: Mapped[str | None] = mapped_column(String(16))  # the job by which it is being tried

@@ -510,8 +510,8 @@ class QueueWindow(TypedDict):
 
 
 class QueuePaused(TypedDict):
-    """`what` kept failing: submissions, or starts. The next is tried after `pause_s`. `whose`: of this `user/account`
-    alone."""
+    """`what` kept failing: submissions, or starts. The next is tried after `pause_s`. `whose`: of this
+    `user/account/QOS` alone."""
 
     queue: str
     what: str

@@ -59,27 +59,56 @@ def paused(site: Site) -> set[str]:
     return {one["whose"] for queue in told for one in queue["paused"]}
 
 
-def ordinary(site: Site, user: str, *argv: str) -> str:
-    return site.submit(user, *argv, ntasks=1, elastic="off")
+def ordinary(site: Site, user: str, *argv: str, **more: Any) -> str:
+    return site.submit(user, *argv, ntasks=1, elastic="off", **more)
+
+
+def now_of(site: Site, user: str, job: str) -> str:
+    """What `ejb explain` says of a job now."""
+    return str(site.ask(user, "GET", f"/v1/jobs/{job}/explain")[1]["now"])
 
 
 def test_one_users_limit_keeps_no_other_user_waiting(site: Site) -> None:
     alice, bob, where = site.users.alice, site.users.bob, "where"
     site.cluster.run("sacctmgr", "-i", "modify", "user", where, f"name={alice}", "set", "MaxSubmitJobs=2")
     theirs = [ordinary(site, alice, "sleep", "600") for _ in range(6)]
-    until(lambda: paused(site) == {f"{alice}/"}, "it is not paused for that user", 60, lambda: str(paused(site)))
+    until(lambda: paused(site) == {f"{alice}//"}, "it is not paused for that user", 60, lambda: str(paused(site)))
     job = ordinary(site, bob, "sh", "-c", "id -u; id -g; echo $SLURM_JOB_GID")
     assert site.daemon.wait(job, timeout_s=60)["state"] == "completed"
     entry = pwd.getpwnam(bob)
     status, text = site.ask(bob, "GET", f"/v1/jobs/{job}/logs")
     assert (status, text.split()) == (200, [str(entry.pw_uid), str(entry.pw_gid), str(entry.pw_gid)])
-    assert paused(site) == {f"{alice}/"}
+    assert paused(site) == {f"{alice}//"}
     site.cluster.run("sacctmgr", "-i", "modify", "user", where, f"name={alice}", "set", "MaxSubmitJobs=-1")
     site.daemon.client.post("/v1/queues/batch/resume").raise_for_status()
     for job in theirs:
         site.daemon.wait(job, "running", timeout_s=90)
     for job in theirs:
         site.ask(alice, "POST", f"/v1/jobs/{job}/cancel")
+        assert site.daemon.wait(job, timeout_s=60)["state"] == "cancelled"
+
+
+def test_the_limit_of_one_qos_keeps_the_same_users_other_qos_not_waiting(site: Site) -> None:
+    """One user, two QOS beside the default one: of `short` one job is taken, of `narrow` one runs."""
+    alice = site.users.alice
+    for qos, limit in (("short", "MaxSubmitJobsPerUser=1"), ("narrow", "MaxJobsPerUser=1"), ("long", "Priority=1")):
+        site.cluster.run("sacctmgr", "-i", "add", "qos", qos, limit)
+    site.cluster.run("sacctmgr", "-i", "modify", "user", "where", f"name={alice}", "set", "qos+=short,narrow,long")
+    held = [ordinary(site, alice, "sleep", "600", qos="short") for _ in range(5)]
+    until(lambda: paused(site) == {f"{alice}//short"}, "that QOS is not paused", 60, lambda: str(paused(site)))
+    held += [ordinary(site, alice, "sleep", "600", qos="narrow") for _ in range(2)]
+    for others in ({"qos": "long"}, {}):
+        job = ordinary(site, alice, "true", **others)
+        assert site.daemon.wait(job, timeout_s=60)["state"] == "completed"
+    site.daemon.wait(held[-2], "running", timeout_s=60)
+    limited = "QOSMaxJobsPerUserLimit"
+    until(lambda: limited in now_of(site, alice, held[-1]), limited, 60, lambda: now_of(site, alice, held[-1]))
+    assert f"is paused for {alice} in the default account and QOS short" in now_of(site, alice, held[1])
+    assert paused(site) == {f"{alice}//short"}
+    for job in held:
+        site.ask(alice, "POST", f"/v1/jobs/{job}/cancel")
+    site.daemon.client.post("/v1/queues/batch/resume").raise_for_status()
+    for job in held:
         assert site.daemon.wait(job, timeout_s=60)["state"] == "cancelled"
 
 

@@ -59,6 +59,7 @@ class MemoryBatch:
         self.awaited: set[str] = set()  # jobs that other jobs wait for
         self.refuse_in = ""  # only in this queue
         self.refuse_of = ""  # only of this account
+        self.refuse_qos = ""  # only of this QOS
         self.refuse_role = ""  # only of tags that end so
         self.queues: tuple[str, ...] = ("batch",)
         self.default_walltime_s: float | None = None
@@ -155,6 +156,7 @@ class MemoryBatch:
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         self._call(f"submit {request.tag}", identity)
         of_account = self.refuse_of in ("", _option(request, "account"))
+        of_account &= self.refuse_qos in ("", _option(request, "qos"))
         meant = self.refuse_in in ("", request.queue) and of_account and request.tag.endswith(self.refuse_role)
         if self.refuse is not None and meant:
             raise self.refuse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -146,6 +147,31 @@ def test_jobs_of_the_first_version_are_kept(store_url: str) -> None:
         assert connection.scalars(text("SELECT id FROM jobs")).all() == ["abcd1234"]
         assert "application" not in {c["name"] for c in inspect(connection).get_columns("jobs")}
     engine.dispose()
+
+
+def test_open_jobs_of_before_keep_the_qos_that_they_named(store_url: str) -> None:
+    """From 0022: it was in their specifications alone."""
+    url = parse_url(store_url)
+    schema.upgrade(url, "0022")
+    specs: dict[str, dict[str, object]] = {
+        "aaaa0001": {"options": ["--account=physics", "--qos=long"], "rigid_options": [], "asked": None},
+        "aaaa0002": {"options": ["--qos=long"], "rigid_options": [], "asked": {"options": ["--qos=short"]}},
+        "aaaa0003": {"options": ["--account=physics"]},
+    }
+    engine = migration_engine(url)
+    with engine.begin() as connection:
+        columns = {c["name"]: c for c in inspect(connection).get_columns("jobs")}
+        names = [name for name, column in columns.items() if name != "seq" and not column["nullable"]]
+        for id, spec in specs.items():
+            given = {"id": id, "state": "waiting", "spec": json.dumps(spec)}
+            row = {name: given.get(name, _some(columns[name]["type"])) for name in names}
+            quoted = ", ".join(f'"{name}"' for name in row)
+            connection.execute(text(f"INSERT INTO jobs ({quoted}) VALUES ({', '.join(':' + n for n in row)})"), row)
+    schema.upgrade(url)
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT id, qos FROM jobs ORDER BY id")).all()
+    engine.dispose()
+    assert [tuple(row) for row in found] == [("aaaa0001", "long"), ("aaaa0002", "short"), ("aaaa0003", "")]
 
 
 def _some(kind: object) -> object:

@@ -56,7 +56,7 @@ CLEAN = (
 ALLOWED = (
     (r"[`\"'.]whose\b|\bwhose(?=[:=])", "a column, a field of events and REST, a label of Prometheus"),
     (r"`[^`\n]*`", "names of tests, files and fields"),
-    (r"\b(whose_is|of_whom|_nobody_knows|_somebody_fits|anybody_(stands|waits))\b", "functions of ejbd/manager"),
+    (r"\b(whose_is|_nobody_knows|_somebody_fits|anybody_(stands|waits))\b", "functions of ejbd/manager"),
     (r"\"(nobody|somebody)_fits\"", "codes of decisions, which stores and clients keep"),
     (r"\b(to|kept)\.who\b|^    who: str$", "the user that a promise of room is for, in ejbd/manager"),
 )

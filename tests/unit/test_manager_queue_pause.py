@@ -210,7 +210,7 @@ async def test_where_each_job_runs_as_its_own_user_starts_pause_for_that_user_al
     live.batch.free = 4
     theirs = [await live.submit(options=("--account=physics",)) for _ in range(6)]
     await workers_die(live, 60)
-    assert [event["whose"] for event in told(live, "queue.paused")] == ["ada/physics"]
+    assert [event["whose"] for event in told(live, "queue.paused")] == ["ada/physics/"]
     assert "for ada in account physics, since starts" in (await live.manager.explain(theirs[0]))["now"]
     ours = await live.submit(options=("--account=chemistry",))
     for _ in range(30):
@@ -240,6 +240,18 @@ async def test_a_job_that_was_refused_until_it_was_cancelled_leaves_nothing_to_d
         await live.poll(70.0)
     assert live.job(job).state == "cancelled" and live.subjobs(job)[0].state == "cancelled"
     assert [intent.state for intent in live.intents("cancel")] == ["dropped"]
+
+
+async def test_a_passed_through_job_that_was_refused_until_it_was_cancelled_ends(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, elasticity=Elasticity.OFF)
+    live.batch.refuse = BatchError("a limit on jobs in the queue is reached", transient=True)
+    await live.poll()
+    job = await live.submit()
+    await live.manager.cancel(job, "ada")
+    assert live.job(job).state == "waiting", "its submission is tried again later"
+    for _ in range(3):
+        await live.poll(70.0)
+    assert (live.job(job).state, live.subjobs(job)[0].state) == ("cancelled", "cancelled")
 
 
 async def test_what_a_daemon_before_left_pending_for_ever_is_dropped(live: LiveWorld) -> None:
@@ -272,7 +284,7 @@ async def test_the_limit_of_one_account_keeps_nobody_else_from_submitting(live: 
     ours = [await live.submit(options=("--account=chemistry",)) for _ in range(6)]
     await pass_by(live, 5)
     assert [live.batch.of(f"ejb-{job}.0").state for job in ours] == [BatchState.PENDING] * 6
-    assert [event["whose"] for event in told(live, "queue.paused")] == ["ada/physics"]
+    assert [event["whose"] for event in told(live, "queue.paused")] == ["ada/physics/"]
     now = (await live.manager.explain(theirs[-1]))["now"]
     assert "queue batch is paused for ada in account physics, since submissions keep failing" in now
     assert "paused" not in (await live.manager.explain(ours[0]))["now"]
@@ -291,3 +303,25 @@ async def test_a_subjob_that_a_limit_refuses_pauses_no_queue(live: LiveWorld) ->
     await pass_by(live, 200)
     assert await paused(live) == []
     assert [live.batch.of(f"ejb-{job}.0").state for job in jobs] == [BatchState.PENDING] * 3
+
+
+@pytest.mark.sql
+async def test_the_limit_of_one_qos_keeps_no_job_of_the_same_user_in_another_waiting(live: LiveWorld) -> None:
+    live.batch.refuse, live.batch.refuse_qos = FULL, "short"
+    theirs = [await live.submit(options=("--qos=short",)) for _ in range(6)]
+    await pass_by(live, 120)
+    asked_of_short = asked(live)
+    assert asked_of_short < 4 + 3 + 120 / 60, "short is left alone"
+    others = [await live.submit(options=("--qos=long",)) for _ in range(4)] + [await live.submit() for _ in range(2)]
+    await pass_by(live, 5)
+    assert [live.batch.of(f"ejb-{job}.0").state for job in others] == [BatchState.PENDING] * 6
+    assert [event["whose"] for event in told(live, "queue.paused")] == ["ada//short"]
+    now = (await live.manager.explain(theirs[-1]))["now"]
+    assert "queue batch is paused for ada in the default account and QOS short, since submissions keep failing" in now
+    assert "paused" not in (await live.manager.explain(others[0]))["now"]
+    assert await paused(live) == ["submissions"], "it works in long, which says nothing of short"
+    live.batch.refuse = None
+    await live.manager.resume_queue("batch", "root")
+    await pass_by(live, 5)
+    assert [live.batch.of(f"ejb-{job}.0").state for job in theirs] == [BatchState.PENDING] * 6
+    assert await paused(live) == []

@@ -28,7 +28,7 @@ class QueuePauseView(Api):
         Literal["submissions", "starts", "promises"],
         Field(description="what keeps failing; `promises`: elastic jobs end later than J0 could hope to"),
     ]
-    whose: Annotated[str, Field(description="for a limit of this user's in this account (`user/account`); empty: all")]
+    whose: Annotated[str, Field(description="for this user's limit there (`user/account/QOS`); empty: all")]
     reason: str
     failures: Annotated[int, Field(description="in a row")]
     since_s: Annotated[float, Field(description="the first of them")]

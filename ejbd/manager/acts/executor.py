@@ -26,7 +26,7 @@ from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
 from ejbd.manager.acts import intents, lastwords, limiting, numbers, submitted
 from ejbd.manager.acts.carrying import carry_out
-from ejbd.manager.acts.unsubmitted import drop_stranded, never_submitted
+from ejbd.manager.acts.unsubmitted import drop_stranded
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts import drains
 from ejbd.manager.facts.attempts import is_attempt
@@ -45,9 +45,9 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.protocol.proofs import new_secret
 from ejbd.manager.rules.queues import queuepause
 from ejbd.store.models import Intent, Job, Subjob
-from ejbd.store.states import IntentState, JobState, SubjobState
+from ejbd.store.states import IntentState, JobState
 from ejbd.store.store import Store
-from ejbd.store.transitions import move_intent, move_subjob
+from ejbd.store.transitions import move_intent
 from ejbd.wire.kinds import AS_ASKED, IntentKind, SubjobRole
 
 log = structlog.get_logger(__name__)
@@ -339,12 +339,7 @@ class Executor:
         # Without its locks it would be another run.
         alone = subjob.role == SubjobRole.STANDBY and not (behind or job.elastic)
         if subjob.releasing or alone or JobState(job.state).terminal:
-            if intent.attempts == 0:
-                never_submitted(session, intent, IntentState.DROPPED, now)
-            else:
-                move_intent(session, intent, IntentState.EXECUTING, now)
-                never_submitted(session, intent, IntentState.FAILED, now, "no longer wanted")
-            move_subjob(session, subjob, SubjobState.CANCELLED, now, reason="no longer wanted")
+            submitted.not_wanted(world, intent, subjob)
             return None
         if not carry_out(world, queuepause.may_submit(world.ctx, job, tried=intent.attempts > 0)):
             return None

@@ -17,6 +17,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import end_code, exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import placeholder_s
+from ejbd.manager.facts.queues import is_of
 from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.hands import orders
@@ -231,8 +232,6 @@ def act(ctx: Context, effect: Act) -> Intent:
 
 def submit_now(ctx: Context, effect: SubmitNow) -> None:
     refused = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.attempts > 0)
-    jobs = select(Job.id).where(Job.queue == effect.queue)
-    if effect.whose:
-        jobs = jobs.where(Job.user + "/" + Job.account == effect.whose)
+    jobs = select(Job.id).where(Job.queue == effect.queue, is_of(effect.whose))
     due = update(Intent).where(*refused, Intent.job_id.in_(jobs), Intent.not_before_s > ctx.now)
     ctx.session.execute(due.values(not_before_s=ctx.now))

@@ -10,7 +10,7 @@ from ejbd.manager.acts import intents, numbers
 from ejbd.manager.acts.carrying import carry_out, do
 from ejbd.manager.acts.unsubmitted import never_submitted
 from ejbd.manager.effects import Conclude
-from ejbd.manager.effects.ends import Again, SubmissionRefused
+from ejbd.manager.effects.ends import Again, CancelAsked, SubmissionRefused
 from ejbd.manager.facts import queues
 from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.batchjob.begins import is_guaranteed
@@ -21,7 +21,7 @@ from ejbd.manager.facts.queues import Failing
 from ejbd.manager.rules.learning import gaps
 from ejbd.manager.rules.queues import queuepause
 from ejbd.store.models import Intent, Job, Subjob, Worker
-from ejbd.store.states import IntentState, SubjobState
+from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, STARTED_TOPIC, add_event, move_intent, move_subjob, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
@@ -99,6 +99,20 @@ def refused(ctx: Context, id: int, error: BatchError) -> None:
     elif role is SubjobRole.SUBJOB and isinstance(decided, Again):
         job.failed_starts += 1
         job.not_before_s = now + decided.after_s
+
+
+def not_wanted(world: JobWorld, intent: Intent, subjob: Subjob) -> None:
+    """The submission is due, and its subjob was given back meanwhile."""
+    session, job, now, why = world.ctx.session, world.job, world.ctx.now, "no longer wanted"
+    if intent.attempts == 0:
+        never_submitted(session, intent, IntentState.DROPPED, now)
+    else:
+        move_intent(session, intent, IntentState.EXECUTING, now)
+        never_submitted(session, intent, IntentState.FAILED, now, why)
+    move_subjob(session, subjob, SubjobState.CANCELLED, now, reason=why)
+    if not (job.elastic or world.open_subjobs or JobState(job.state).terminal):
+        # A passed-through job ends by the batch system's word. Of one that it never took there is none.
+        do(world, Conclude(CancelAsked("cancelled before the batch system had taken it")))
 
 
 def refused_as_standby(ctx: Context, intent: Intent, job: Job, subjob: Subjob, error: BatchError, now: float) -> bool:

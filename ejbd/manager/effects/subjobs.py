@@ -82,7 +82,7 @@ class Act(Effect):
 
 @dataclass(frozen=True, slots=True)
 class SubmitNow(Effect):
-    """What the batch system refused of a queue is due at once: of all users, or of `whose` (`user/account`) alone."""
+    """What the batch system refused of a queue is due at once: of `whose` (`user/account/QOS`) alone, or of all."""
 
     queue: str
     whose: str

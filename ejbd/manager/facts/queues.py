@@ -13,6 +13,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.store.models import Intent, Job, QueuePause
 from ejbd.store.states import IntentState
 from ejbd.wire.kinds import IntentKind
+from ejbd.wire.limited import limited_to, text_of
 
 DIFFERENT_USERS = 3  # that wait for an answer, until it is no longer taken for the doing of one of them
 DIFFERENT_JOBS = 2  # of that many it is the queue's fault, as far as one can tell
@@ -27,7 +28,7 @@ class Failing(StrEnum):
 
 
 class ToldPause(TypedDict):
-    """Why and until when a queue is left alone. `what` fails; `whose`: `user/account`; "" for all users."""
+    """Why and until when a queue is left alone. `what` fails; `whose`: `user/account/QOS`; "" for all users."""
 
     what: str
     whose: str
@@ -39,7 +40,7 @@ class ToldPause(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class KeptBack:
-    """Queues that get no submissions now, each with the user and account of the pause ("": of all jobs).
+    """Queues that get no submissions now, each with the user, account and QOS of the pause ("": of all jobs).
 
     `wholly`: no job is submitted. `but_for_new`: only jobs that were tried before wait.
 
@@ -63,16 +64,18 @@ class KeptBack:
 
     def takes(self, *, tried: bool = False) -> ColumnElement[bool]:
         """Of jobs: those of which anything is submitted now (`tried`: again)."""
-        kept = (
-            and_(Job.queue == name, true() if not part else Job.user + "/" + Job.account == part)
-            for name, part in (self.but_for_new if tried else self.wholly)
-        )
+        kept = (and_(Job.queue == name, is_of(part)) for name, part in (self.but_for_new if tried else self.wholly))
         return not_(or_(false(), *kept))
 
 
 def whose_is(job: Job) -> str:
-    """A job may wait for a pause of its own user in its own account, beside a pause for all: what names it."""
-    return f"{job.user}/{job.account}"
+    """A job may wait for a pause of its own user in its own account and QOS, beside a pause for all: what names it."""
+    return text_of(job.user, job.account, job.qos)
+
+
+def is_of(part: str) -> ColumnElement[bool]:
+    """Of jobs: whether they wait for a pause of this user, account and QOS ("": all do)."""
+    return true() if not part else Job.user + "/" + Job.account + "/" + Job.qos == part
 
 
 def any_paused(session: Session) -> bool:
@@ -108,7 +111,7 @@ def users_without_answer(session: Session, queue: str) -> set[str]:
 def start_pauses(session: Session) -> dict[tuple[str, str], float]:
     """Until when no subjob is asked for in the queues where they keep coming to nothing (absolute seconds).
 
-    By the queue and by the user and account that it is paused for ("": all).
+    By the queue and by the user, account and QOS that it is paused for ("": all).
     """
     query = select(QueuePause).where(QueuePause.what == Failing.STARTS.value, QueuePause.until_s.is_not(None))
     return {(row.name, row.whose): row.until_s for row in session.scalars(query) if row.until_s is not None}
@@ -143,13 +146,7 @@ def sentence(session: Session, job: Job, now: float) -> str:
         if told["what"] == Failing.PROMISES:
             return f"no job of queue {queue} is started early: {told['reason']}; tried again in {again:.0f} s"
         return (
-            f"queue {queue} is paused{of_whom(told['whose'])}, since {told['what']} keep failing: {told['reason']}; "
+            f"queue {queue} is paused{limited_to(told['whose'])}, since {told['what']} keep failing: {told['reason']}; "
             f"tried again in {again:.0f} s, or at once by `ejb queue resume {queue}`"
         )
     return ""
-
-
-def of_whom(part: str) -> str:
-    """` for ada in account physics`; "" of a pause for all."""
-    user, _, account = part.rpartition("/")
-    return f" for {user} in {f'account {account}' if account else 'the default account'}" if part else ""

@@ -169,18 +169,18 @@ def new_id() -> str:
     return id
 
 
-def _account(spec: JobSpec) -> str:
-    """The account that a submission names, in the words of sbatch or qsub; "" where it names none."""
+def _named(spec: JobSpec, option: str, letter: str) -> str:
+    """The account or QOS that a submission names, in the words of sbatch or qsub; "" where it names none."""
     words = [*spec.options, *spec.rigid_options]
     if spec.asked is not None:
         words = [*words, *spec.asked.options]
     found = ""
     for word, behind in itertools.pairwise([*words, ""]):
-        if word.startswith("--account="):
+        if word.startswith(f"{option}="):
             found = word.partition("=")[2]
-        elif word in ("--account", "-A"):
+        elif word in (option, letter):
             found = behind
-        elif word.startswith("-A") and len(word) > 2:
+        elif word.startswith(letter) and len(word) > 2:
             found = word[2:]
     return found[:256]
 
@@ -194,7 +194,8 @@ def columns(
         "name": spec.name,
         "user": user,
         "queue": taken.queue,
-        "account": _account(spec),
+        "account": _named(spec, "--account", "-A"),
+        "qos": _named(spec, "--qos", "-q"),
         "elastic": taken.elastic,
         "kind": (JobKind.ARRAY if taken.array is not None else spec.kind).value,
         "engine": taken.engine,

@@ -36,6 +36,7 @@ _JOB = select(
     Job.id,
     Job.user,
     Job.account,
+    Job.qos,
     Job.queue,
     Job.state,
     Job.elastic,

@@ -6,13 +6,13 @@ Two things can fail, each on its own account:
   one trial when the pause is over. What is taken opens it, and whatever was refused before is submitted at once.
 - `starts`: subjobs, or place holders, that the batch system starts and on which no rank ever runs. Then no further
   subjob is asked for, but for one when the pause is over; place holders and passed-through jobs go on being submitted.
-  Where each job runs as its own user, that is so for one user and account alone.
+  Where each job runs as its own user, that is so for one user, account and QOS alone.
 
 The pause begins with the third failure in a row. A refusal that is the job's own fault (an option, an account, a size
-that is not allowed) is none of the queue's. A limit of a user's in an account (`whose`) pauses the queue for that user
-and account alone. So does a submission without an answer where each job runs as its own user. Nor is a subjob that did
-not start in time the queue's fault: its window may have been taken. While one job alone was refused, the first
-submission of another is not held up.
+that is not allowed) is none of the queue's. A limit of a user's in an account or a QOS (`whose`) pauses the queue for
+that user, account and QOS alone. So does a submission without an answer where each job runs as its own user. Nor is a
+subjob that did not start in time the queue's fault: its window may have been taken. While one job alone was refused,
+the first submission of another is not held up.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def failed(ctx: Context, job: Job, what: Failing, why: str, part: str = "") -> E
 def not_answered(ctx: Context, job: Job, why: str) -> Effects[None]:
     """Whether a submission was taken is not known. Where it ran as the job's user that user may have stopped it.
 
-    So it counts for that user and account alone, unless several users wait to know it: then it counts for all, too.
+    So it counts for that user, account and QOS alone. Where several users wait to know it, it counts for all, too.
     """
     part = own_part(ctx, job)
     yield from failed(ctx, job, Failing.SUBMISSIONS, why, part)
