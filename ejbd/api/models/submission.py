@@ -67,6 +67,10 @@ class OverridesBody(Body):
     omax: int | None = None
     lambda_s: Annotated[float | None, Field(allow_inf_nan=False)] = None
     delta: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    ntasks_max: Annotated[
+        int | None,
+        Field(description="up to how many ranks the application may grow beyond `ntasks`, while no other job waits"),
+    ] = None
     checkpoint: Annotated[str | None, Field(max_length=64, description="off, auto, or seconds between two")] = None
     app: Annotated[str | None, Field(max_length=400, description="NAME[:CLASS]: what the run time is learned of")] = (
         None

@@ -1,8 +1,8 @@
 """Growth beyond the width that a job asked for: what of it is given back as soon as another job waits.
 
 It is room that no job wanted. A job grows into it only while none waits, and gives it back before anything else, as
-soon as one does. It keeps it only where it would not be done in time without: on J0, whose end is the job's, the moves
-there and back are made up for first.
+soon as one does. It keeps it only where it would not be done in time without it. J0 ends when the job does, so that
+there the moves to what is added and back are made up for first.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ class Overrides:
     delta: str | None = None
     checkpoint: str | None = None
     app: str | None = None
+    ntasks_max: str | None = None
     walltime: str | None = None
     profile: str | None = None
     best_effort: bool | None = None
@@ -89,6 +90,7 @@ _NAMES = {
     **{name: f"ejb:{one.key}" for name, one in per_job().items() if name in WITH_FIELDS},
     "checkpoint": "ejb:checkpoint",
     "app": "ejb:app",
+    "ntasks_max": "ejb:ntasks-max",
     "walltime": "ejb:walltime",
     "profile": "ejb:profile",
 }
