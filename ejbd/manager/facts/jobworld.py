@@ -184,7 +184,7 @@ class JobWorld(JobRows):
             return None
         shape, widths = parse_widths(said)
         least = int((profile.get("ranks") or {}).get("min", 1))
-        most = int(self.job.spec.get("ntasks_max") or 0)
+        most = self._most_ranks()
         if profile and (broken := self._broken_widths()):
             listed = widths or range(least, max(most, self.job.processes) + 1)
             widths = tuple(w for w in listed if w not in broken and shape.has(w, self.job.processes, most))
@@ -197,6 +197,12 @@ class JobWorld(JobRows):
             measured=self.measured_widths,
             moves_s=self._moves_to(),
         )
+
+    def _most_ranks(self) -> int:
+        """Up to how many it may grow (0: not beyond its own), within what its queue has."""
+        queue = self.ctx.view.queue(self.job.queue) if self.ctx.view else None
+        asked = int(self.job.spec.get("ntasks_max") or 0)
+        return min(asked, self.needs.places(queue.total_processors)) if queue is not None else 0
 
     def _moves_to(self) -> dict[int, float]:
         """What a move to a width has cost; nothing where the job says it, or none was measured."""

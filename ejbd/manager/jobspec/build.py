@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -45,12 +45,14 @@ class Reading:
     """A job as it was understood.
 
     `refusals` say why it cannot be elastic (none: it can), `notes` what is not acted on. A `walltime_s` of 0 in the
-    spec means that none was given or that it is unlimited; only a passed-through job can have that.
+    spec means that none was given or that it is unlimited; only a passed-through job can have that. `profiles`: as of
+    the :class:`JobRequest`.
     """
 
     spec: JobSpec
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
+    profiles: Mapping[str, str] = field(default_factory=dict)
 
     def elastic_spec(self) -> JobSpec:
         """The job as an elastic one, without what the notes say that it does without.
@@ -214,7 +216,7 @@ def read(request: JobRequest) -> Reading:
         raise invalid(settings["ejb:widths"].where, what, "say engine=application, too, if it does")
     if spec.ntasks_max:
         _check_growth(spec, settings["ejb:ntasks-max"], evolves=profile is not None)
-    return Reading(spec, tuple(refusals), tuple(notes))
+    return Reading(spec, tuple(refusals), tuple(notes), request.profiles)
 
 
 def _check_growth(spec: JobSpec, given: Given, *, evolves: bool) -> None:

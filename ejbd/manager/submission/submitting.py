@@ -215,10 +215,10 @@ class Submissions:
 
 async def _looked_at(job: Reading, own: bool) -> Reading:
     try:
-        found = await apart(lambda: with_profile(job.spec, own), LOOK_S)
+        found, said = await apart(lambda: with_profile(job.spec, own, job.profiles), LOOK_S)
     except TimeoutError:
-        found = job.spec
-    job = replace(job, spec=found)
+        found, said = job.spec, ""
+    job = replace(job, spec=found, notes=(*job.notes, *([said] if said else ())))
     look = into_folders if job.spec.pbs else with_mpi
     if not job.spec.pbs and (job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND):
         return job
