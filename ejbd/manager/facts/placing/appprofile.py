@@ -34,6 +34,21 @@ def programs_of(spec: JobSpec) -> Iterator[list[str]]:
     if spec.kind is not JobKind.SCRIPT or spec.script is None:
         yield list(spec.argv)
         return
+    for words in _launches(spec):
+        theirs = program(words[0].rpartition("/")[2], words[1:])
+        if theirs:
+            yield theirs
+
+
+def launchers_of(spec: JobSpec) -> list[str]:
+    """By which command each launch of a job's script is written."""
+    return [words[0] for words in _launches(spec)]
+
+
+def _launches(spec: JobSpec) -> Iterator[list[str]]:
+    """The words of each launch of a script, from its launcher on."""
+    if spec.kind is not JobKind.SCRIPT or spec.script is None:
+        return
     lines = spec.script.split("\n")
     for launch in read_script(spec.script, spec.processes * spec.threads).launches:
         text = "\n".join(lines[launch.first_line - 1 : launch.last_line]).replace("\\\n", " ")
@@ -43,9 +58,7 @@ def programs_of(spec: JobSpec) -> Iterator[list[str]]:
             continue  # a quotation that ends elsewhere
         found = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in LAUNCHERS), None)
         if found is not None:
-            theirs = program(words[found].rpartition("/")[2], words[found + 1 :])
-            if theirs:
-                yield theirs
+            yield words[found:]
 
 
 def _first(text: str) -> list[str]:
