@@ -36,12 +36,13 @@ def request_of(body: JobSubmission) -> JobRequest:
         umask=body.umask,
         limits={str(name): limit for name, limit in body.limits.items()},
         numbered=body.numbered,
+        profiles=body.profiles,
     )
 
 
 def _overrides(body: OverridesBody) -> Overrides:
     values: dict[str, Any] = body.model_dump()
-    for key in ("ntasks", "nodes", "ntasks_per_node", *WITH_FIELDS):
+    for key in ("ntasks", "nodes", "ntasks_per_node", "ntasks_max", *WITH_FIELDS):
         if values[key] is not None:
             values[key] = str(values[key])
     values["settings"] = {word: _text(value) for word, value in body.settings.items()}

@@ -10,6 +10,7 @@ from typing import Any
 
 from ejbd.client.messages import Place
 from ejbd.errors import Code, EjbError
+from ejbd.files.profilefiles import own_folder, to_send
 
 LARGEST_SCRIPT = 16 * 1024 * 1024
 _LIMITS = ("cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile", "memlock", "as")
@@ -20,17 +21,21 @@ def submission(
     overrides: Mapping[str, Any],
     place: Place,
     left_out: Callable[[str], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """The body of a submission from this process to the daemon at `place`, which the job gets in its environment, too.
 
-    `left_out` is called with the name of each variable that cannot be sent.
+    `left_out` is called with the name of each variable that cannot be sent, `note` with a sentence about each file of
+    the user's own profiles that is not.
     """
+    profiles = to_send(own_folder(), note or (lambda sentence: None))
     return {
         "cwd": directory(),
         "env": {**environment(left_out or (lambda name: None)), **place.for_jobs()},
         "overrides": {name: value for name, value in overrides.items() if value is not None},
         **work,
         **_surroundings(),
+        **({"profiles": profiles} if profiles else {}),
     }
 
 

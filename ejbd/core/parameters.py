@@ -31,6 +31,7 @@ JOB_WORDS = (
     "app",
     "walltime",
     "widths",
+    "ntasks-max",
     "profile",
 )
 """What a job says in words that are no policy's: no parameter that a job may say can be called so."""

@@ -34,6 +34,7 @@ class Situation(StrEnum):
     PLACEHOLDER_STARTED = "placeholder_started"  # the batch system has started J0
     ASKED_BACK = "asked_back"  # it runs on room that it only borrows, and a waiting job would fit into it
     IN_THE_WAY = "in_the_way"  # it runs on subjobs, and a limit that these use up keeps a batch job from starting
+    BEYOND = "beyond"  # it runs on more processors than it asked for, and another job waits
     SUBJOB_ENDS = "subjob_ends"  # it runs on subjobs, of which some may end before it does
     ENDED = "ended"  # the application has ended, with an outcome
     HEADS = "heads"  # it is the head of a pool's queue
@@ -95,6 +96,8 @@ class QueuePolicy(Policy):
                 return self.in_the_way(state, question.stands, now)
             case Situation.ASKED_BACK if question.lending is not None:
                 return self.asked_back(state, question.lending, now)
+            case Situation.BEYOND:
+                return self.beyond(state, now)
             case Situation.SUBJOB_ENDS:
                 return self.subjob_ends(state, now)
             case Situation.ENDED:
@@ -120,6 +123,12 @@ class QueuePolicy(Policy):
 
     def asked_back(self, state: ElasticState, lending: Lending, now: float) -> Decision:
         """SUSPEND, for one of those that wait; or NOTHING. Only asked of a job that `borrows`."""
+        return Decision(
+            DecisionKind.NOTHING, state.job, now, "the policy gives nothing back", code=ReasonCode.GIVES_NOTHING
+        )
+
+    def beyond(self, state: ElasticState, now: float) -> Decision:
+        """LEAVE what it holds beyond the width that it asked for; or NOTHING."""
         return Decision(
             DecisionKind.NOTHING, state.job, now, "the policy gives nothing back", code=ReasonCode.GIVES_NOTHING
         )

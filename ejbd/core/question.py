@@ -101,6 +101,8 @@ def _state(state: ElasticState) -> dict[str, Any]:
     told: dict[str, Any] = _plain(state)
     if state.expected_left_s is None:
         del told["expected_left_s"]
+    if not state.alone:  # few jobs may grow
+        del told["alone"]
     return told
 
 

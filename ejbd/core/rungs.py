@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Self
@@ -30,10 +30,13 @@ class Shape(StrEnum):
     DIVIDES = "divides"  # widths that divide P
     POWER_OF_TWO = "power-of-two"
 
-    def has(self, width: int, processes: int) -> bool:
-        """Whether a job of so many processes may run at this width; its own is always one."""
+    def has(self, width: int, processes: int, most: int = 0) -> bool:
+        """Whether a job of so many processes may run at this width; its own is always one.
+
+        `most`: up to how many it may grow. Of `divides` those count above its own that its own and that number frame.
+        """
         if self is Shape.DIVIDES:
-            return processes % width == 0
+            return processes % width == 0 or (width % processes == 0 and most % width == 0)
         return self is Shape.ANY or width == processes or width & (width - 1) == 0
 
 
@@ -41,7 +44,8 @@ class Shape(StrEnum):
 class Rungs:
     """Widths with their stretches: by a law (`alpha` above 0, every width), or else as a table.
 
-    `widths` (processors) fall, `stretches` rise: seconds that a second of work at full width takes. `moves_s`, if it is
+    `widths` (processors) fall, `stretches` rise: seconds that a second of work at full width takes. Those below 1 are
+    of widths beyond the P that was asked for; by a law there are any up to `beyond` times P. `moves_s`, if it is
     there: what a move to each width costs, in seconds. Raises ValueError, in a sentence, for what cannot be.
     """
 
@@ -49,6 +53,7 @@ class Rungs:
     widths: tuple[int, ...] = ()
     stretches: tuple[float, ...] = ()
     moves_s: tuple[float, ...] = ()
+    beyond: float = 1.0
 
     def __post_init__(self) -> None:
         if bool(self.widths) == (self.alpha > 0.0) or not 0.0 <= self.alpha < math.inf:
@@ -59,18 +64,41 @@ class Rungs:
             raise ValueError("the widths of a table fall, and are 1 at least")
         if any(more <= less for less, more in pairwise(self.stretches)) or any(one <= 0.0 for one in self.stretches):
             raise ValueError("the stretches of a table rise as its widths fall, and are above 0")
+        if not 1.0 <= self.beyond < math.inf or (self.widths and self.beyond > 1.0):
+            raise ValueError("a law reaches beyond the width that was asked for by a factor of 1 at least")
+
+    @property
+    def above(self) -> int:
+        """How many widths of a table are beyond the one that was asked for."""
+        return sum(1 for stretch in self.stretches if stretch < 1.0)
+
+    def widest(self, processes: int) -> int:
+        """Up to how many processors are of use to a job of so many processes."""
+        if self.alpha > 0.0:
+            return max(processes, math.floor(processes * self.beyond))
+        return self.widths[0]
+
+    def within(self) -> Rungs:
+        """The same without the widths beyond the one that was asked for."""
+        if self.alpha > 0.0:
+            return replace(self, beyond=1.0) if self.beyond > 1.0 else self
+        above = self.above
+        if not 0 < above < len(self.widths):
+            return self
+        return replace(self, widths=self.widths[above:], stretches=self.stretches[above:], moves_s=self.moves_s[above:])
 
     def stretch_on(self, processes: int, processors: int) -> float:
         """Of the widest width that fits on so many processors; infinite where none does."""
         if self.alpha > 0.0:
-            return math.pow(processes / min(processors, processes), self.alpha) if processors > 0 else math.inf
+            used = min(processors, self.widest(processes))
+            return math.pow(processes / used, self.alpha) if used > 0 else math.inf
         fits = (at for width, at in zip(self.widths, self.stretches, strict=True) if width <= processors)
         return next(fits, math.inf)
 
     def width_on(self, processes: int, processors: int) -> int:
         """How many of so many processors are used; 0 where no width fits."""
         if self.alpha > 0.0:
-            return min(processes, processors)
+            return min(self.widest(processes), processors)
         return next((width for width in self.widths if width <= processors), 0)
 
     def move_to_s(self, processors: int, otherwise_s: float) -> float:
@@ -81,7 +109,7 @@ class Rungs:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         if self.alpha > 0.0:
-            return {"alpha": self.alpha}
+            return {"alpha": self.alpha} | ({} if self.beyond == 1.0 else {"beyond": self.beyond})
         return {name: list(getattr(self, name)) for name in ("widths", "stretches", "moves_s")}
 
     @classmethod
@@ -121,20 +149,24 @@ def over_subscribed(processes: int, delta: Delta, omax: int) -> Rungs:
     return table_of(table)
 
 
-def table_of(stretches: Mapping[int, float], moves_s: Mapping[int, float] | None = None) -> Rungs:
-    """A table from stretches by width: the widest stays, and of the others those that are slower than every wider one.
+def table_of(
+    stretches: Mapping[int, float], moves_s: Mapping[int, float] | None = None, full: int | None = None
+) -> Rungs:
+    """A table from stretches by width: `full` stays (None: the widest), and of the others those that are slower than
+    every wider one.
 
-    A width that would be no slower than the widest has a rate of 1 and more, which nothing plans with; one that is no
-    faster than a narrower one is of no use. Raises ValueError where there is no width at all.
+    A width below it that would be no slower has a rate of 1 and more, which nothing plans with; one that is no faster
+    than a narrower one is of no use. Raises ValueError where there is no width at all.
     """
-    full, *others = sorted(stretches, reverse=True)
+    full = max(stretches) if full is None else full
     kept: list[int] = []
     best = math.inf
-    for width in reversed(others):
-        if stretches[full] < stretches[width] < best:
+    for width in sorted(stretches):
+        slower = width > full or stretches[full] < stretches[width]
+        if width == full or (slower and stretches[width] < best):
             kept.append(width)
             best = stretches[width]
-    widths = (full, *reversed(kept))
+    widths = tuple(reversed(kept))
     moves = tuple(moves_s[width] for width in widths) if moves_s else ()
     return Rungs(NO_LAW, widths, tuple(stretches[width] for width in widths), moves)
 
@@ -147,22 +179,26 @@ def rungs_of(
     shape: Shape = Shape.ANY,
     widths: Iterable[int] = (),
     least: int = 1,
+    most: int = 0,
     moves_s: Mapping[int, float] | None = None,
 ) -> Rungs:
     """The table of one job of P = `processes`.
 
     `measured`: speed by width, in any unit; the law stands beyond what was measured, and between two measured widths a
-    straight line in logarithms does. `widths`: a list in the place of a shape. `least`: no width is below. `moves_s`:
-    a move's cost at some widths (seconds), by straight lines at all others. Raises ValueError where nothing is left.
+    straight line in logarithms does. `widths`: a list in the place of a shape. `least`: no width is below. `most`:
+    up to how many it may grow (0: not beyond P). `moves_s`: a move's cost at some widths (seconds), by straight lines
+    at all others. Raises ValueError where nothing is left.
     """
-    listed = sorted(set(widths) or {width for width in range(1, processes + 1) if shape.has(width, processes)})
-    candidates = {width for width in listed if least <= width <= processes} | {processes}
+    most = max(most, processes)
+    listed = sorted(set(widths) or {width for width in range(1, most + 1) if shape.has(width, processes, most)})
+    candidates = {width for width in listed if least <= width <= most} | {processes}
     known = sorted((width, speed) for width, speed in (measured or {}).items() if width > 0 and speed > 0.0)
     full = _speed(known, processes, alpha)
     costs = sorted((moves_s or {}).items())
     return table_of(
         {width: full / _speed(known, width, alpha) if width != processes else 1.0 for width in candidates},
         {width: _between(costs, width) for width in candidates} if costs else None,
+        processes,
     )
 
 

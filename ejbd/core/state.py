@@ -30,7 +30,7 @@ class ElasticState:
     about the best has this many processors; None: they may be anywhere. `suspendable`: the job may go back to waiting
     with its work kept (not where the user's shell would be lost). `expected_left_s`: what earlier runs say is left
     (full-speed seconds), by which moves are weighed (:mod:`ejbd.core.bundling.weighing`); None: they are weighed by
-    what is left of R.
+    what is left of R. `alone`: no other job waits, so that this one may grow beyond P.
     """
 
     job: str
@@ -44,6 +44,7 @@ class ElasticState:
     node_limit: int | None = None
     suspendable: bool = True
     expected_left_s: float | None = None
+    alone: bool = False
 
     @property
     def processors(self) -> int:

@@ -11,18 +11,13 @@ from pydantic import ValidationError
 
 from ejbd._workers.ejb_worker.profiles.matching import matches
 from ejbd.errors import Code, EjbError
+from ejbd.files.profilefiles import own_folder
 from ejbd.profiles.profile import Profile
 
 SHIPPED = Path(__file__).parent / "shipped"
 SITE = Path("/etc/ejbd/profiles.d")
 SITE_VARIABLE = "EJB_PROFILES"  # another folder of the site's
 MOST_BYTES = 1 << 20
-
-
-def own_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """A user's profiles: `$XDG_CONFIG_HOME/ejb/profiles`, else `~/.config/ejb/profiles`."""
-    base = environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "ejb" / "profiles"
 
 
 def folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
@@ -36,6 +31,8 @@ def parse(text: str, origin: str) -> list[Profile]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise EjbError(Code.INVALID, f"{origin} is no TOML: {error}") from None
+    except RecursionError:
+        raise EjbError(Code.INVALID, f"{origin} is nested too deeply") from None
     found = []
     for name, table in tables.items():
         if not isinstance(table, dict):
@@ -50,6 +47,17 @@ def parse(text: str, origin: str) -> list[Profile]:
             raise EjbError(
                 Code.INVALID, f"{origin}: the profile {name}{at}: {what}", hint="docs/profiles.md has the form"
             ) from None
+        except (RecursionError, OverflowError):  # of a pattern
+            raise EjbError(Code.INVALID, f"{origin}: a pattern of the profile {name} is nested too deeply") from None
+    return found
+
+
+def read_sent(files: Mapping[str, str]) -> dict[str, Profile]:
+    """The profiles that came with a submission, by name: texts by the names of their files. Raises EjbError."""
+    found: dict[str, Profile] = {}
+    for file, text in sorted(files.items()):
+        for profile in parse(text, f"the profiles in {file}"):
+            found.setdefault(profile.name, profile)
     return found
 
 

@@ -43,6 +43,7 @@ from ejbd.sim.world import (
     LAUNCH_S,
     NOW,
     ON_PLACE_HOLDER,
+    QUEUED,
     RELEASE_S,
     RELEASING,
     RUNS,
@@ -81,6 +82,13 @@ def held_processors(w: World, job: int) -> int:
 def rules_of_job(w: World, job: int, rules: Rules) -> Rules:
     """The rules as far as the memory of the job's ranks lets it follow them, with what has been learned of runs."""
     return rules_of_one(rules, w.most_ranks[job], w.clock[RUNS_S])
+
+
+@kernel
+def others_wait(w: World, job: int) -> bool:
+    """Whether any job but this one is queued."""
+    queued = w.count[QUEUED]
+    return queued > 1 or (queued == 1 and w.queue[0] != job)
 
 
 @kernel
@@ -154,7 +162,7 @@ def advance(w: World, job: int, rules: Rules) -> None:
 @kernel
 def speed_of(w: World, job: int, processors: int, rules: Rules) -> float:
     """Work a second on so many processors; J0 is the job in its own shape."""
-    if w.mode[job] == ON_PLACE_HOLDER:
+    if w.mode[job] == ON_PLACE_HOLDER and processors <= w.processors[job]:
         return 1.0
     return 1.0 / stretch_on(w.processors[job], processors, rules) if processors > 0 else 0.0
 
@@ -206,7 +214,7 @@ def plan_next(w: World, job: int, rules: Rules) -> None:
         rank = MOVE_ENDS
     else:
         code = NONE_LEAVES  # J0 lasts as long as the job may
-        if w.mode[job] != ON_PLACE_HOLDER:
+        if w.mode[job] != ON_PLACE_HOLDER or w.held_count[job] > 1:
             code, _ = _shrink(w, job, rules)
         if code != NONE_LEAVES or may_outlive(w, job):
             time = max(now, w.held.ends[w.row[job]][0] - rules.lambda_s)
@@ -342,6 +350,7 @@ def is_late(w: World, job: int, time: float, rules: Rules) -> bool:
         or rules.start_up_s > 0.0
         or rules.pace > 1.0
         or rules.guard != 0
+        or rules.beyond > 1.0
         or len(w.points[job]) > 0
     ):
         return False
@@ -352,7 +361,8 @@ def is_late(w: World, job: int, time: float, rules: Rules) -> bool:
 def complete(w: World, job: int, rules: Rules) -> None:
     """The application is done: its J0 is cancelled if it waits, its subjobs end now or when they are released."""
     now = w.clock[NOW]
-    if abs(w.work[job] - w.run[job]) > 1.0 + _SLACK:  # whole seconds: at most the last one is not needed in full
+    second = max(1.0, speed_of(w, job, held_processors(w, job), rules))
+    if abs(w.work[job] - w.run[job]) > second + _SLACK:  # whole seconds: at most the last is not needed in full
         w.count[FAULT] = BROKEN_PROGRESS
     if is_late(w, job, now, rules):
         w.count[FAULT] = LATER
@@ -458,6 +468,17 @@ def placeholder_started(w: World, job: int, rules: Rules) -> bool:
     movable = rules.node_limit < 0 or rules.node_limit >= processes  # J0 is on nodes as wide as any
     choice, seconds = placeholder_choice(w.work[job] + weighed, w.work[job], count, present, movable, rules)
     return carry_out_placeholder(w, job, choice, seconds, rules)
+
+
+@kernel
+def begin_on_j0(w: World, job: int, rules: Rules) -> None:
+    """An elastic job has started in its own shape."""
+    w.mode[job] = WAITING
+    w.as_of[job] = w.clock[NOW]
+    w.expected[job] = math.inf
+    w.visits[w.count[VISITS]] = job
+    w.count[VISITS] += 1
+    placeholder_started(w, job, rules)
 
 
 @kernel

@@ -11,12 +11,12 @@ import math
 
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import kernel
-from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, schedule, start_rigid
-from ejbd.sim.elastic import application_event, become_elastic, placeholder_started
+from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, passes_through, schedule, start_rigid
+from ejbd.sim.elastic import application_event, become_elastic, begin_on_j0, placeholder_started
 from ejbd.sim.folding import fold_back, unfold
 from ejbd.sim.heap import drop_event, rank_of
 from ejbd.sim.invariants import check
-from ejbd.sim.offering import give_back_room, is_giving_back, offer_slots
+from ejbd.sim.offering import give_back_beyond, give_back_room, is_giving_back, offer_slots
 from ejbd.sim.world import (
     DONE,
     EVENTS,
@@ -30,6 +30,7 @@ from ejbd.sim.world import (
     QUEUED,
     QUEUED_S,
     RIGID,
+    STAYS_RIGID,
     VISITS,
     World,
 )
@@ -93,13 +94,16 @@ def react(w: World, policy: int, rules: Rules) -> None:
         starts = schedule(w, policy)
         for index in range(starts):
             job = w.started[index]
-            if w.mode[job] == RIGID:
+            stays = w.candidate[job] == STAYS_RIGID or rules.beyond <= 1.0 or passes_through(w, job)
+            if w.mode[job] == RIGID and (policy != EJB or stays):
                 start_rigid(w, job)
         if policy != EJB:
             return
         for index in range(starts):
             job = w.started[index]
-            if w.mode[job] != RIGID and w.mode[job] != DONE:
+            if w.mode[job] == RIGID and w.start[job] < 0.0:
+                begin_on_j0(w, job, rules)  # it may grow beyond what it has got
+            elif w.mode[job] != RIGID and w.mode[job] != DONE:
                 again = placeholder_started(w, job, rules) or again
         while w.count[FRESH] < w.count[NEXT]:
             job = w.count[FRESH]
@@ -111,6 +115,7 @@ def react(w: World, policy: int, rules: Rules) -> None:
         if fold_back(w, rules):
             again = True
             continue
+        give_back_beyond(w, rules)
         give_back_room(w, rules)  # first: room that is enough for a waiting job with what others give is not offered
         if w.count[VISITS] > 0 and w.count[FREE] > 0 and not (rules.guard != 0 and is_giving_back(w)):
             unfold(w, rules)

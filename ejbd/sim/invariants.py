@@ -7,6 +7,7 @@ expected completion later. No job gives back what it does not hold.
 from __future__ import annotations
 
 from ejbd.core.bundling.parameters import Rules
+from ejbd.core.bundling.rungs import widest
 from ejbd.core.easy import shadow_time
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import whole_units
@@ -50,9 +51,11 @@ def check(w: World, policy: int, rules: Rules) -> None:
     now = w.clock[NOW]
     for index in range(w.count[VISITS]):
         job = w.visits[index]
-        if w.work[job] > w.run[job] + 1.0 + _SLACK:  # the last whole second may not be needed in full
+        if (
+            w.work[job] > w.run[job] + max(1.0, rules.beyond) + _SLACK
+        ):  # the last whole second may not be needed in full
             w.count[FAULT] = BROKEN_PROGRESS
-        if held_processors(w, job) > whole_units(w.processors[job], rules.processor_quantum):
+        if held_processors(w, job) > whole_units(widest(w.processors[job], rules), rules.processor_quantum):
             w.count[FAULT] = TOO_WIDE
         if w.row[job] >= 0 and w.held_count[job] > 0 and w.held.ends[w.row[job]][0] < now - _SLACK:
             w.count[FAULT] = KILLED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ejbd.core.bundling.beyond import to_give_back
 from ejbd.core.bundling.candidates import (
     ADD_TWO,
     GROWS,
@@ -15,6 +16,7 @@ from ejbd.core.bundling.candidates import (
 )
 from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT, give_back, may_give_back
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
+from ejbd.core.bundling.rungs import widest
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import whole_units
 from ejbd.core.room.slots import Margins, easy_slots, in_whole_units, left_out, shorten
@@ -28,6 +30,7 @@ from ejbd.sim.elastic import (
     is_late,
     leave_what_is_held,
     left_by_weight,
+    others_wait,
     plan_next,
     rules_of_job,
     take_row,
@@ -40,6 +43,7 @@ from ejbd.sim.world import (
     LATER,
     LAUNCH_S,
     NOW,
+    ON_PLACE_HOLDER,
     OVERCOMMITTED,
     POLL_S,
     QUEUED,
@@ -122,7 +126,7 @@ def offer_slots(w: World, rules: Rules) -> bool:
         mode = w.mode[job]
         if mode == WAITING and not has_stopped(w):
             taken = _visit_waiting(w, job, slots, rules)
-        elif mode == RUNNING:
+        elif mode == RUNNING or (mode == ON_PLACE_HOLDER and rules.beyond > 1.0):
             taken = _visit_running(w, job, slots, rules)
         else:
             taken = False
@@ -189,7 +193,8 @@ def _visit_running(w: World, job: int, slots: int, rules: Rules) -> bool:
         left_by_weight(w, job),
         w.stalled[job],
         True,
-        False,
+        w.mode[job] == ON_PLACE_HOLDER,
+        rules.beyond > 1.0 and not others_wait(w, job),
         w.held.ends[row],
         w.held.processors[row],
         w.anchors,
@@ -298,6 +303,35 @@ def give_back_room(w: World, rules: Rules) -> None:
 
 
 @kernel
+def give_back_beyond(w: World, rules: Rules) -> None:
+    """What jobs hold beyond the width that they asked for is left, where another job waits."""
+    if rules.beyond <= 1.0 or w.count[QUEUED] == 0:
+        return
+    now = w.clock[NOW]
+    for index in range(w.count[VISITS]):
+        job = w.visits[index]
+        if w.mode[job] != RUNNING and w.mode[job] != ON_PLACE_HOLDER:
+            continue
+        if w.leaving[job] > 0 or w.stalled[job] + COMPUTES_S > now or not others_wait(w, job):
+            continue
+        if held_processors(w, job) <= w.processors[job]:
+            continue
+        advance(w, job, rules)
+        row = w.row[job]
+        leaves = to_give_back(
+            w.processors[job], work_left(w, job), w.held.ends[row], w.held.processors[row], w.anchors,
+            w.held_count[job], now, rules, w.scratch,
+        )  # fmt: skip
+        if leaves > 0:
+            w.meanwhile_until[job] = now
+            w.leaving[job] = leaves
+            w.leave_at[job] = now + rules.lambda_s
+            w.stalled[job] = w.leave_at[job]
+            w.moves[job] += 1
+            plan_next(w, job, rules)
+
+
+@kernel
 def suspend_for_another(w: World, job: int, rules: Rules) -> None:
     """All that the job holds is given back once its ranks are checkpointed."""
     advance(w, job, rules)
@@ -351,7 +385,7 @@ def add_subjob(w: World, job: int, processors: int, length: float, limit: float,
 @kernel
 def check_and_plan_next(w: World, job: int, rules: Rules) -> None:
     """After subjobs were added: no job has too many processors, and the job's next event is another one."""
-    if held_processors(w, job) > whole_units(w.processors[job], rules.processor_quantum):
+    if held_processors(w, job) > whole_units(widest(w.processors[job], rules), rules.processor_quantum):
         w.count[FAULT] = TOO_WIDE
     if w.count[FREE] < 0:
         w.count[FAULT] = OVERCOMMITTED

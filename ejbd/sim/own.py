@@ -169,6 +169,8 @@ class _Asking:
         self.name = f"{workload.name}, a policy of one's own"
         self.numbers = workload.jobs.id.tolist()
         self.ask = policy
+        if parameters.rungs is not None:  # growth beyond what was asked for is the kernels' alone
+            parameters = replace(parameters, rungs=parameters.rungs.within())
         self.parameters, self.rules = parameters, rules_of(parameters)
         self.named = named
         self.users = np.arange(len(workload)) if workload.users is None else workload.users

@@ -44,9 +44,10 @@ def policy_keys(policy: str = BUNDLING) -> dict[str, Declared]:
 
 def names(policy: str = BUNDLING) -> tuple[str, ...]:
     """Everything that can be set of a simulation."""
-    others = ("cancel-j0", "fold", "one-node", "memory", "default-memory", "arrivals", "poll", "reshape")
+    others = ("cancel-j0", "fold", "one-node", "memory", "default-memory", "arrivals", "poll")
+    shaping = ("reshape", "reshape-most")
     costs = ("launch", "release", "short-runs", "stops")
-    return ("policy", "ties", "trim", *_CHOICES, *others, *costs, *policy_keys(policy))
+    return ("policy", "ties", "trim", *_CHOICES, *others, *shaping, *costs, *policy_keys(policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,10 @@ class Setting:
         if key == "short-runs":
             return replace(self, short_runs=_at_least(float(value), 0))
         if key == "reshape":
-            return replace(self, parameters=replace(self.parameters, rungs=_law(value)))
+            return replace(self, parameters=replace(self.parameters, rungs=_law(value, self.parameters.rungs)))
+        if key == "reshape-most":
+            rungs = replace(self.parameters.rungs or Rungs(ALPHA), beyond=_at_least(float(value), 1))
+            return replace(self, parameters=replace(self.parameters, rungs=rungs))
         if key == "memory":
             return replace(self, memory=replace(self.memory, processor_kb=memory_of(value, "memory")))
         if key == "default-memory":
@@ -185,11 +189,12 @@ class Setting:
         return replace(self, parameters=replace(self.parameters, **{one.name: one.parse(value)}))
 
 
-def _law(value: str) -> Rungs | None:
-    """(P/n)^alpha at every width; off: ranks stay, and share processors."""
+def _law(value: str, before: Rungs | None) -> Rungs | None:
+    """(P/n)^alpha at every width, as far beyond P as before; off: ranks stay, and share processors."""
     if not _SWITCH.get(value, True) or value == "0":
         return None
-    return Rungs(ALPHA if value == "on" else _at_least(float(value), 1e-6))
+    beyond = before.beyond if before is not None else 1.0
+    return Rungs(ALPHA if value == "on" else _at_least(float(value), 1e-6), beyond=beyond)
 
 
 def _choice(choice: Choice, key: str, value: str) -> Choice:

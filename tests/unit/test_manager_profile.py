@@ -4,14 +4,16 @@ wrong goes back to the state as it was."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ejbd.errors import EjbError
+from ejbd.files.profilefiles import MOST_SENT_BYTES, to_send
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.placing.appprofile import programs_of, unfit, why_not
+from ejbd.manager.facts.placing.appprofile import programs_of, unfit, why_not, with_profile
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.profiles.reading import SHIPPED, read_all
 from ejbd.store.store import Store
@@ -227,3 +229,69 @@ def test_the_program_of_a_launch_is_read_out_of_the_script(tmp_path: Path, launc
     script = f"#!/bin/sh\n#SBATCH -n 16 -t 10\n{launch}\n"
     spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
     assert [words[: len(program)] for words in programs_of(spec)] == [program]
+
+
+HOSTILE = """
+[mine]
+match = { program = ["ejb-own-*"] }
+stop = { signal = "USR1", needs = "(a+)+$", needs_in = "/etc/passwd" }
+stopped = { codes = [85], code_alone = true }
+finished = { codes = [0], code_alone = true }
+state = ["/etc/passwd", "../../{epoch}"]
+resume = { prepare = ["rm -rf {newest state}"] }
+"""
+
+
+def taken(tmp_path: Path, own: bool, sent: dict[str, str], engine: str = "auto") -> tuple[Any, str]:
+    request = JobRequest(cwd=str(tmp_path), command=("./ejb-own-heat",), overrides=Overrides(ntasks="4", time="5"))
+    spec = replace(read(request).spec, engine=engine)
+    return with_profile(spec, own, sent)
+
+
+def test_a_profile_that_was_sent_counts_first_and_is_kept_with_the_job(tmp_path: Path) -> None:
+    spec, note = taken(tmp_path, False, {"mine.toml": HOSTILE})
+    assert spec.profile["name"] == "mine" and spec.profile["sent"] and not note
+    assert spec.profile["state"] == ["/etc/passwd", "../../{epoch}"], "it is the user's rank that reads it"
+
+
+def test_the_daemon_searches_no_file_for_the_pattern_of_a_profile_that_another_user_has_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr("ejbd.manager.facts.placing.appprofile.unfit", lambda *a: looked.append("unfit") or "")
+    spec, _ = taken(tmp_path, False, {"mine.toml": HOSTILE})
+    launch = tmp_path / "launch.json"
+    launch.write_text(json.dumps({"argv": ["./ejb-own-heat"], "cwd": str(tmp_path), "env": {}}))
+    assert why_not(str(launch), json.dumps(spec.profile)) == "" and looked == []
+    taken(tmp_path, True, {"mine.toml": HOSTILE})
+    assert looked == ["unfit"], "of the daemon's own user it does"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[", "the profiles in mine.toml is no TOML"),
+        ("x = " + "[" * 3000 + "]" * 3000, "is nested too deeply"),
+        (HOSTILE.replace('"(a+)+$"', '"' + "(" * 3000 + ")" * 3000 + '"'), "a pattern of the profile mine is nested"),
+        (HOSTILE.replace("state = [", "states = ["), "the profile mine, state: Field required"),
+    ],
+    ids=["no TOML", "deep", "deep pattern", "no state"],
+)
+def test_a_sent_profile_that_is_wrong_is_one_sentence(tmp_path: Path, text: str, says: str) -> None:
+    spec, note = taken(tmp_path, False, {"mine.toml": text})
+    assert says in note and note.endswith("none of the profiles that were sent is used") and "\n" not in note[:200]
+    assert spec.profile["name"] == "own", "what the site has is as it was"
+    with pytest.raises(EjbError, match=says.split(":")[0]):
+        taken(tmp_path, False, {"mine.toml": text}, "profile")
+
+
+def test_what_a_user_has_is_sent_within_bounds(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(HOSTILE)
+    (tmp_path / "b.toml").write_bytes(b"x" * (MOST_SENT_BYTES + 1))
+    (tmp_path / "c.toml").write_bytes(b"\xff")
+    (tmp_path / "d.toml").mkdir()
+    (tmp_path / "e.txt").write_text(HOSTILE)
+    said: list[str] = []
+    assert list(to_send(tmp_path, said.append)) == ["a.toml"]
+    assert [f"{name}.toml are not sent" in line for name, line in zip("bcd", said, strict=True)] == [True] * 3
+    assert to_send(tmp_path / "none", said.append) == {} and len(said) == 3

@@ -4,14 +4,16 @@ full speed; fewer, more and all of them in turn."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from ejbd.core.rungs import ALPHA
+from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.facts.past.history import NARROWED
-from ejbd.manager.jobspec import JobRequest, Overrides, read
+from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, read
 from ejbd.store.models import Speed
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -144,6 +146,9 @@ async def test_a_job_that_says_nothing_keeps_its_ranks(live: LiveWorld) -> None:
         ("engine=application widths=some", "widths are any, divides, power-of-two, or a list of numbers"),
         ("engine=application widths=4,x", "not '4,x'"),
         ("engine=dmtcp widths=any", "widths are of an application that checkpoints itself"),
+        ("engine=dmtcp ntasks-max=32", "ntasks-max is of an application that can be restarted on another number"),
+        ("engine=application widths=any ntasks-max=8", "ntasks-max 8 is less than the 16 ranks"),
+        ("engine=application widths=any ntasks-max=many", "ntasks-max must be a whole number above 0, not 'many'"),
     ],
 )
 def test_what_widths_cannot_be_is_said(tmp_path: Path, line: str, says: str) -> None:
@@ -153,5 +158,89 @@ def test_what_widths_cannot_be_is_said(tmp_path: Path, line: str, says: str) -> 
 
 
 def test_a_script_says_its_widths(tmp_path: Path) -> None:
-    script = "#!/bin/sh\n#SBATCH -n 16 -t 10\n#EJB engine=application widths=4,8\nsrun ./app\n"
-    assert read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec.widths == "4,8"
+    script = "#!/bin/sh\n#SBATCH -n 16 -t 10\n#EJB engine=application widths=4,8,24 ntasks-max=24\nsrun ./app\n"
+    spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
+    assert (spec.widths, spec.ntasks_max) == ("4,8,24", 24) and JobSpec.from_json(spec.to_json()) == spec
+    typed = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides(ntasks_max="32"))).spec
+    assert typed.ntasks_max == 32, "the command line wins"
+
+
+def other_waits(live: LiveWorld, processors: int) -> None:
+    live.batch.others = [BatchJobView("900", "other", "eve", "batch", BatchState.PENDING, processors, 600.0)]
+
+
+async def on_j0(live: LiveWorld, **spec: Any) -> str:
+    """A job of 16 ranks, of up to 24, on its J0, and nothing else waits."""
+    live.batch.free = 0
+    job = await live.submit(walltime_s=1000.0, widths="any", ntasks_max=24, **spec)
+    await live.poll(1)
+    await live.begin(f"{job}.0")
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    assert [(e.state, e.size) for e in live.epochs(job)] == [("running", 16)]
+    return job
+
+
+async def grown_beyond(live: LiveWorld) -> str:
+    job = await on_j0(live)
+    live.batch.free = 10
+    await live.poll(10)
+    more = live.subjobs(job)[1]
+    assert more.processors == 8, "up to 24, and no further"
+    await live.begin(more.id)
+    await live.work()
+    await live.poll(1)
+    await live.work()
+    live.batch.free = 2
+    return job
+
+
+async def test_on_j0_it_grows_beyond_what_it_asked_for_while_no_other_waits_and_gives_that_back_first(
+    live: LiveWorld,
+) -> None:
+    job = await grown_beyond(live)
+    epochs = live.epochs(job)
+    assert [(e.state, e.size, e.processors) for e in epochs] == [("stopped", 16, 16), ("running", 24, 24)]
+    assert live.job(job).work_rate == pytest.approx(1.5)
+    await live.poll(60)
+    await live.work()
+    assert len(live.epochs(job)) == 2, "nothing changes while no other job waits"
+    other_waits(live, 8)
+    for _ in range(4):
+        await live.poll(2)
+        await live.work()
+    epochs = live.epochs(job)
+    assert [(e.state, e.size) for e in epochs[1:]] == [("stopped", 24), ("running", 16)]
+    assert live.job(job).members == [f"{job}.0"] and live.job(job).state == "running"
+    why = next(data["reason"] for kind, data in live.events(job) if kind == "decision.shrink")
+    assert why == "another job waits: the 8 processors beyond the 16 that were asked for are given back"
+    await live.poll(60)
+    assert len(live.subjobs(job)) == 2, "it does not grow while the other waits"
+
+
+async def test_it_does_not_grow_beyond_while_another_job_waits(live: LiveWorld) -> None:
+    job = await on_j0(live)
+    other_waits(live, 40)
+    live.batch.free = 10
+    await live.poll(10)
+    assert len(live.subjobs(job)) == 1
+
+
+async def test_a_dry_run_tells_the_widths_beyond(live: LiveWorld) -> None:
+    plan = await live.plan(widths="any", ntasks_max=32)
+    found = plan["application"]
+    assert found is not None
+    assert {one["ranks"]: one["takes_s"] for one in found["widths"]}[32] == 50.0
+
+
+async def test_where_what_is_beyond_j0_is_lost_it_goes_on_with_j0_alone(live: LiveWorld) -> None:
+    job = await grown_beyond(live)
+    live.batch.free = 0
+    live.batch.end(f"ejb-{live.subjobs(job)[1].id}")
+    for _ in range(5):
+        await live.poll(31)
+        await live.work()
+    last = live.epochs(job)[-1]
+    assert (last.state, last.size, last.restart_from) == ("running", 16, 1)
+    assert live.job(job).members == [f"{job}.0"]

@@ -12,6 +12,7 @@ from ejbd.core.bundling.parameters import BundlingParameters, Order
 from ejbd.core.room.slots import easy_slots
 from ejbd.core.room.walltimes import asked_walltime
 from ejbd.core.room.windows import windows
+from ejbd.core.rungs import Rungs
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.sim.engine import play_elastic
 from ejbd.sim.run import Policy, SimulationError, refuse_fault, run
@@ -242,3 +243,27 @@ def test_a_slot_is_cut_to_whole_quanta_of_walltime(quantum_s: float, start: floa
     parameters = BundlingParameters(lambda_s=10, walltime_quantum_s=quantum_s)
     outcome = run(load, Policy.EJB, parameters=parameters, plain=True, checking=True)
     assert outcome.start[1] == start
+
+
+def ends(rows: list[Row], beyond: float, processors: int = 32) -> list[float]:
+    parameters = BundlingParameters(lambda_s=10.0, rungs=Rungs(1.0, beyond=beyond), suspend=True)
+    load = workload(rows, processors)
+    outcome = run(load, Policy.EJB, parameters=parameters, min_processors=8, checking=True, plain=True)
+    return [float(end) for end in outcome.end]
+
+
+def test_a_reshaped_job_grows_beyond_what_it_asked_for_while_the_queue_is_empty_and_gives_that_back() -> None:
+    wide, other = (0.0, 8, 4000, 4000), (500.0, 24, 600, 600)
+    assert ends([wide], 1.0) == [4000.0]
+    assert ends([wide], 4.0) == [10.0 + 4000 / 4], "a move, and four times as fast"
+    first, second = ends([wide, other], 4.0)
+    assert second == 500.0 + 10.0 + 600.0, "what was beyond is free after one move"
+    assert 1010.0 < first < 4000.0
+
+
+def test_growth_beyond_what_was_asked_for_keeps_every_invariant() -> None:
+    for seed in range(6):
+        load = busy(seed, 40)
+        for suspend in (False, True):
+            parameters = BundlingParameters(suspend=suspend, omax=16, rungs=Rungs(0.9, beyond=3.0))
+            run(load, Policy.EJB, parameters=parameters, min_processors=4, checking=True, plain=True)

@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from ejbd.api.models.base import Api
+from ejbd.files.profilefiles import MOST_SENT, MOST_SENT_BYTES
 from ejbd.plugins.engines import known_engines
 
 MOST_WORDS = 65_536  # of a command, or variables of an environment; the kernel takes 2 MiB of both together
@@ -67,6 +68,10 @@ class OverridesBody(Body):
     omax: int | None = None
     lambda_s: Annotated[float | None, Field(allow_inf_nan=False)] = None
     delta: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    ntasks_max: Annotated[
+        int | None,
+        Field(description="up to how many ranks the application may grow beyond `ntasks`, while no other job waits"),
+    ] = None
     checkpoint: Annotated[str | None, Field(max_length=64, description="off, auto, or seconds between two")] = None
     app: Annotated[str | None, Field(max_length=400, description="NAME[:CLASS]: what the run time is learned of")] = (
         None
@@ -138,6 +143,14 @@ class JobSubmission(Body):
         dict[Limit, Annotated[int, Field(ge=-1, le=2**63 - 1)]],
         Field(
             fail_fast=True, description="the submitter's soft resource limits in the units of setrlimit; -1: unlimited"
+        ),
+    ] = {}
+    profiles: Annotated[
+        dict[Annotated[str, Field(max_length=255)], Annotated[str, Field(max_length=MOST_SENT_BYTES)]],
+        Field(
+            max_length=MOST_SENT,
+            fail_fast=True,
+            description="the submitter's own profiles (TOML), by the names of their files; they count before others",
         ),
     ] = {}
     overrides: OverridesBody = OverridesBody()

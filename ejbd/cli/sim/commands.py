@@ -36,6 +36,7 @@ from ejbd.cli.sim.options import (
     Poll,
     Procs,
     Reshape,
+    ReshapeMost,
     Rule,
     RuleName,
     Seed,
@@ -91,6 +92,7 @@ def run(
     arrivals: Arrivals = 1.0,
     poll: Poll = 0.0,
     reshape: Reshape = None,
+    reshape_most: ReshapeMost = None,
     check: Check = False,
     evolving_share: Annotated[
         MaybeFloat,
@@ -121,7 +123,7 @@ def run(
         policy, parameters, ties=ties, trim=trim, min_procs=min_procs, cancel_j0=cancel_j0, fold=fold,
         one_node=one_node, arrivals=arrivals, poll=poll, elastic_share=elastic_share, seed=seed,
         elastic_users=elastic_users, elastic_jobs=elastic_jobs, memory=memory, default_memory=default_memory,
-        reshape=reshape,
+        reshape=reshape, reshape_most=reshape_most,
     )  # fmt: skip
     if evolving_share is not None:
         if jobs_csv is not None or check:

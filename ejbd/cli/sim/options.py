@@ -124,6 +124,15 @@ Reshape = Annotated[
         "processors; --omax 64: down to P/64 of them.",
     ),
 ]
+ReshapeMost = Annotated[
+    MaybeFloat,
+    typer.Option(
+        "--reshape-most",
+        min=1,
+        metavar="TIMES",
+        help="With --reshape: let them grow to so many times the P that they asked for while no other job waits.",
+    ),
+]
 Check = Annotated[bool, typer.Option("--check", help="Check the invariants after every event.")]
 Arrivals = Annotated[float, typer.Option("--arrivals", min=0.001, help="Let jobs arrive that many times as fast.")]
 

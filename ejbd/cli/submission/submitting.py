@@ -54,7 +54,11 @@ def submit(typed: Typed, daemon: Client) -> int:
     overrides["options"] = [*_of_variables(), *(overrides["options"] or ())] or None
     work = _work(words, typed.is_command) if given.get("wrap") is None else _wrapped(given["wrap"], words)
     body = here.submission(
-        work, overrides, daemon.place, lambda name: out.note(f"the variable {name!a} is left out: it is not UTF-8")
+        work,
+        overrides,
+        daemon.place,
+        lambda name: out.note(f"the variable {name!a} is left out: it is not UTF-8"),
+        out.note,
     )
     strayed = None if typed.is_command else sbatchwords.behind_the_script(words[1:], KNOWN)
     if strayed:

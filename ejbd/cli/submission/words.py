@@ -67,6 +67,7 @@ OVERRIDES = (
     ),
     Option("mpi", ("--mpi",), _TEXT, "Wire the ranks up for this MPI.", "auto|mpich|openmpi|none|PROFILE", "mpis"),
     Option("omax", ("--omax",), _WHOLE, "Put so many ranks on a processor at most."),
+    Option("ntasks_max", ("--ntasks-max",), _WHOLE, "Grow to so many ranks while no other job waits."),
     Option("lambda_s", ("--lambda",), _NUMBER, "Plan with a move of so many seconds."),
     Option("delta", ("--delta",), _NUMBER, "Plan with this overhead of over-subscription."),
     Option("checkpoint", ("--checkpoint",), _TEXT, "Checkpoint the job against lost nodes.", "off|auto|SECONDS"),

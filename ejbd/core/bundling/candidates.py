@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ejbd.core.bundling.guard import comes_late, is_dear, worth_suspending_s
 from ejbd.core.bundling.parameters import LEAST_WORK, Rules
 from ejbd.core.bundling.plan import carrying, walk_plan
-from ejbd.core.bundling.rungs import last_rung, move_to_s, rung_on, stretch_at, stretch_on, width_of
+from ejbd.core.bundling.rungs import last_rung, move_to_s, rung_on, stretch_at, stretch_on, widest, width_of
 from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.progress import ROUNDING_SLACK_S, round_up, whole_units
 
@@ -261,6 +261,7 @@ def running_options(
     stalled_until_s: float,
     movable: bool,
     on_placeholder: bool,
+    alone: bool,
     ends: Floats,
     held: Ints,
     anchors: Ints,
@@ -282,18 +283,25 @@ def running_options(
     With `suspend`, where neither the present plan nor any other completes, the one that leaves the least work at its
     end is best, if that is worth a move. Under a node limit a job grows by leaving its subjob for a wider one, as a
     whole. The first `count` of `ends`, `held` and `anchors` are the subjobs in the order of their ends.
+
+    A job that has all that it asked for, on J0 (the last of them) or elsewhere, may grow beyond it where its rungs say
+    so and it is `alone`: no other waits. On J0 it has to be done before J0 ends, and what is added is left by then.
     """
     if count == 0:
         return NO_SUBJOB, 0, -1
     if not movable:
         return NOT_MOVABLE, 0, -1
-    if on_placeholder:
+    most_used = widest(processes, rules) if alone else processes
+    if on_placeholder and (most_used <= processes or rules.node_limit >= 0):
         return ON_PLACE_HOLDER, 0, -1
     if stalled_until_s > now and not rules.act_in_move:
         return MOVING, 0, -1
     have = carrying(held, count, rules)
-    if have >= processes:
+    if have >= most_used:
         return FULL_WIDTH, 0, -1
+    last_s = (
+        ends[count - 1] - now - rules.lambda_s - 1.0 if on_placeholder else math.inf
+    )  # before J0 is all that is left
     begin = max(now, stalled_until_s)
     weighs = weighed_left_s < work_left_s
     weighed = 0.0
@@ -313,7 +321,7 @@ def running_options(
         return NO_SLOT, 0, -1
 
     if rules.node_limit < 0:
-        listed = _expansions(processes, have, slot_processors, slots, scratch.levels, told, rules, options)
+        listed = _expansions(processes, have, slot_processors, slots, scratch.levels, told, most_used, rules, options)
     else:
         listed = _whole_moves(processes, have, slot_processors, slots, rules, options)
     best = -1
@@ -326,11 +334,15 @@ def running_options(
         begins = now + rules.start_up_s + move_to_s(rung_on(processes, wide, rules), rules)
         meanwhile = going_on(processes, have, ends, begin, now, begins, rules)
         planned = _merge(ends, held, anchors, count, options.kind[at] == WHOLE_MOVE, scratch)
-        duration = slot_durations[options.slot[at]]
+        duration = min(slot_durations[options.slot[at]], last_s)
+        if duration <= rules.start_up_s + rules.lambda_s:
+            options.verdict[at] = TOO_LATE
+            options.seconds[at] = math.inf
+            continue
         _insert(scratch, planned, now + duration, options.processors[at])
         planned += 1
         if options.kind[at] == ADD_TWO:
-            _insert(scratch, planned, now + slot_durations[options.slot_2[at]], options.processors_2[at])
+            _insert(scratch, planned, now + min(slot_durations[options.slot_2[at]], last_s), options.processors_2[at])
             planned += 1
         done, _, _, left, spent = walk_plan(
             processes,
@@ -347,7 +359,7 @@ def running_options(
         if math.isinf(done):
             options.verdict[at] = TOO_LATE
             options.seconds[at] = math.inf
-            if rules.suspend and math.isinf(present) and left < least - ROUNDING_SLACK_S:
+            if rules.suspend and not on_placeholder and math.isinf(present) and left < least - ROUNDING_SLACK_S:
                 least = left
                 most = at
             continue
@@ -355,7 +367,7 @@ def running_options(
         length = round_up(done - now, rules.walltime_quantum_s)
         options.length[at] = min(length, duration)
         if options.kind[at] == ADD_TWO:
-            options.length_2[at] = min(length, slot_durations[options.slot_2[at]])
+            options.length_2[at] = min(length, slot_durations[options.slot_2[at]], last_s)
         # the degree's field tells whether the (first) subjob has to be left before the completion
         options.degree[at] = 1 if duration < done - now else 0
         sooner_s = options.seconds[at]
@@ -413,19 +425,20 @@ def _expansions(
     slots: int,
     levels: Ints,
     told: int,
+    most_used: int,
     rules: Rules,
     options: Options,
 ) -> int:
     """List what could be added, from each slot and from the longest together with a wider one; how many there are."""
     unit = rules.processor_quantum
-    room = whole_units(processes, unit) - have
+    room = whole_units(processes if have < processes else most_used, unit) - have
     singles = 0
-    widest = 0
+    most = 0
     for slot in range(slots):
         available = min(slot_processors[slot], room) // unit * unit
-        if available <= widest:
+        if available <= most:
             continue
-        widest = available
+        most = available
         for at in range(told):
             level = levels[at]
             processors = available

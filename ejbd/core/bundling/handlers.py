@@ -280,6 +280,7 @@ def plan_running(
         stalled,
         state.movable,
         state.on_placeholder,
+        state.alone,
         *held,
         count,
         processors,

@@ -139,9 +139,11 @@ if TYPE_CHECKING:
         widths: Ints
         stretches: Floats
         moves_s: Floats
+        above: int  # how many of the widths are beyond the one that was asked for
+        beyond: float  # by a law: up to how many times that width; 1: no width is beyond it
 
 else:
-    _OF_RUNGS = ("form", "alpha", "widths", "stretches", "moves_s")
+    _OF_RUNGS = ("form", "alpha", "widths", "stretches", "moves_s", "above", "beyond")
     Rules = namedtuple("Rules", [one.name for one in fields(BundlingParameters) if one.name not in _NOT] + [*_OF_RUNGS])
 
 
@@ -173,11 +175,14 @@ def rules_of(parameters: Parameters) -> Rules:
     return rules._replace(delta=deltas, guard=int(guards))  # type: ignore[attr-defined,no-any-return]
 
 
-def _form(rungs: Rungs | None) -> tuple[int, float, list[int], list[float], list[float]]:
+def _form(rungs: Rungs | None) -> tuple[int, float, list[int], list[float], list[float], int, float]:
     if rungs is None:
-        return OVER_SUBSCRIBED, 0.0, [], [], []
-    form = BY_LAW if rungs.alpha > 0.0 else BY_TABLE
-    return form, rungs.alpha, list(rungs.widths), list(rungs.stretches), list(rungs.moves_s)
+        return OVER_SUBSCRIBED, 0.0, [], [], [], 0, 1.0
+    lists = list(rungs.widths), list(rungs.stretches), list(rungs.moves_s)
+    if rungs.alpha > 0.0:
+        return BY_LAW, rungs.alpha, *lists, 0, rungs.beyond
+    above = rungs.above
+    return BY_TABLE, rungs.alpha, *lists, above, 2.0 if above else 1.0
 
 
 @kernel
@@ -206,4 +211,6 @@ def rules_of_one(rules: Rules, omax: int, runs_s: float) -> Rules:
         widths=rules.widths,
         stretches=rules.stretches,
         moves_s=rules.moves_s,
+        above=rules.above,
+        beyond=rules.beyond,
     )

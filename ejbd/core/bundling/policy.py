@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ejbd.core.bundling import giving, handlers
+from ejbd.core.bundling.beyond import plan_beyond
 from ejbd.core.bundling.candidates import visit_key
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.decision import Decision
@@ -52,6 +53,9 @@ class Bundling(QueuePolicy):
 
     def asked_back(self, state: ElasticState, lending: Lending, now: float) -> Decision:
         return giving.plan_giving_back(state, lending, now, self.parameters)
+
+    def beyond(self, state: ElasticState, now: float) -> Decision:
+        return plan_beyond(state, now, self.parameters)
 
     def ended(self, state: ElasticState, now: float, outcome: str) -> Decision:
         return handlers.plan_completion(state, now, outcome)

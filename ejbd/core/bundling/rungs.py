@@ -1,15 +1,26 @@
-"""A job's rungs as kernels: 1, 2, ... in the order of falling width.
+"""A job's rungs as kernels: 1, 2, ... in the order of falling width, from the width that was asked for on.
 
-Eq. 2 of Liu & Weissman (SC'15) is one such table, of which a rung is a degree of over-subscription, ceil(P/q).
+What is beyond that width has the rungs 0, -1, ..., the widest the lowest. Eq. 2 of Liu & Weissman (SC'15) is one
+such table, of which a rung is a degree of over-subscription, ceil(P/q).
 """
 
 from __future__ import annotations
 
 import math
 
-from ejbd.core.bundling.parameters import BY_LAW, OVER_SUBSCRIBED, Rules
+from ejbd.core.bundling.parameters import BY_LAW, BY_TABLE, OVER_SUBSCRIBED, Rules
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import degree, fewest, stretch_by
+
+
+@kernel
+def widest(processes: int, rules: Rules) -> int:
+    """Up to how many processors are of use to the job: more than P only where it may grow beyond that."""
+    if rules.beyond <= 1.0:
+        return processes
+    if rules.form == BY_LAW:
+        return max(processes, math.floor(processes * rules.beyond))
+    return rules.widths[0] if rules.form == BY_TABLE else processes
 
 
 @kernel
@@ -18,11 +29,11 @@ def rung_on(processes: int, processors: int, rules: Rules) -> int:
     if rules.form == OVER_SUBSCRIBED:
         return degree(processes, processors)
     if rules.form == BY_LAW:
-        return processes - min(processors, processes) + 1
+        return processes - min(processors, widest(processes, rules)) + 1
     at = 0
     while at < len(rules.widths) and rules.widths[at] > processors:
         at += 1
-    return at + 1
+    return at - rules.above + 1
 
 
 @kernel
@@ -35,7 +46,7 @@ def last_rung(processes: int, rules: Rules) -> int:
     at = len(rules.widths)
     while at > 0 and rules.widths[at - 1] * rules.omax < processes:
         at -= 1
-    return at
+    return at - rules.above
 
 
 @kernel
@@ -45,7 +56,8 @@ def width_of(processes: int, rung: int, rules: Rules) -> int:
         return fewest(processes, rung)
     if rules.form == BY_LAW:
         return processes - rung + 1
-    return rules.widths[rung - 1] if rung <= len(rules.widths) else 0
+    at = rung - 1 + rules.above
+    return rules.widths[at] if at < len(rules.widths) else 0
 
 
 @kernel
@@ -55,7 +67,7 @@ def stretch_at(processes: int, rung: int, rules: Rules) -> float:
         return stretch_by(rung, rules.delta)
     if rules.form == BY_LAW:
         return rules.pace * math.pow(processes / (processes - rung + 1), rules.alpha)
-    return rules.pace * rules.stretches[min(rung, len(rules.widths)) - 1]
+    return rules.pace * rules.stretches[min(rung + rules.above, len(rules.widths)) - 1]
 
 
 @kernel
@@ -77,4 +89,4 @@ def move_to_s(rung: int, rules: Rules) -> float:
     """What a move to a rung costs, in seconds: lambda, unless a table says otherwise."""
     if len(rules.moves_s) == 0:
         return rules.lambda_s
-    return rules.moves_s[min(rung, len(rules.moves_s)) - 1]
+    return rules.moves_s[min(rung + rules.above, len(rules.moves_s)) - 1]

@@ -56,6 +56,7 @@ OF_JOB: dict[type[Effect], Rule] = {
     fx.DropCheckpoints: generations.drop_all,
     fx.HandOver: lead.hand_over,
     fx.GiveBack: leaving.gives_back,
+    fx.LeavesBeyond: leaving.leaves_beyond,
     fx.LeavesInTime: leaving.leaves_in_time,
     fx.Overruns: leaving.overruns,
     fx.ObstaclePassed: movability.passed,

@@ -153,6 +153,11 @@ class LeavesInTime(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class LeavesBeyond(Effect):
+    """Give back what the job holds beyond the width that it asked for, where another job waits. False: it does not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Overruns(Effect):
     """The application is slower than what it asked for allows: its subjobs end before it does, against the plan."""
 

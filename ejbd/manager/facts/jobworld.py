@@ -21,6 +21,7 @@ from ejbd.core.progress import degree
 from ejbd.core.rungs import Rungs, parse_widths, rungs_of
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState, HeldSubjob
+from ejbd.core.view import BatchState
 from ejbd.manager.facts.jobrows import JobRows
 from ejbd.manager.facts.missed import missed_s
 from ejbd.manager.facts.past.history import work_of
@@ -183,17 +184,25 @@ class JobWorld(JobRows):
             return None
         shape, widths = parse_widths(said)
         least = int((profile.get("ranks") or {}).get("min", 1))
+        most = self._most_ranks()
         if profile and (broken := self._broken_widths()):
-            listed = widths or range(least, self.job.processes + 1)
-            widths = tuple(w for w in listed if w not in broken and shape.has(w, self.job.processes))
+            listed = widths or range(least, max(most, self.job.processes) + 1)
+            widths = tuple(w for w in listed if w not in broken and shape.has(w, self.job.processes, most))
         return rungs_of(
             self.job.processes,
             shape=shape,
             widths=widths,
             least=least,
+            most=most,
             measured=self.measured_widths,
             moves_s=self._moves_to(),
         )
+
+    def _most_ranks(self) -> int:
+        """Up to how many it may grow (0: not beyond its own), within what its queue has."""
+        queue = self.ctx.view.queue(self.job.queue) if self.ctx.view else None
+        asked = int(self.job.spec.get("ntasks_max") or 0)
+        return min(asked, self.needs.places(queue.total_processors)) if queue is not None else 0
 
     def _moves_to(self) -> dict[int, float]:
         """What a move to a width has cost; nothing where the job says it, or none was measured."""
@@ -214,8 +223,24 @@ class JobWorld(JobRows):
         query = select(Epoch.size).where(
             Epoch.job_id == self.job.id, Epoch.state == EpochState.FAILED, Epoch.code.in_(codes)
         )
-        query = query.where(Epoch.size < self.job.processes)
+        query = query.where(Epoch.size != self.job.processes)
         return set(self.ctx.session.scalars(query)) if self.job.setbacks else set()
+
+    @property
+    def may_widen(self) -> bool:
+        """Whether what it runs may be restarted on more ranks than it asked for."""
+        launch, rungs = self.launch, self.rungs
+        if rungs is None or launch is None or launch.size != self.job.processes or self.live_epoch is None:
+            return False
+        return rungs.widest(self.job.processes) > self.job.processes
+
+    @property
+    def others_wait(self) -> bool:
+        """Whether any job but this one waits for processors, as far as is known."""
+        view, own = self.ctx.view, {subjob.tag for subjob in self.subjobs}
+        if view is None:
+            return True
+        return any(job.state is BatchState.PENDING and not job.blocked and job.mark not in own for job in view.jobs)
 
     def width_for(self, launch: Launch, places: int) -> int:
         """With how many ranks a launch is placed on so many places: as it asks for, unless it is reshaped."""
@@ -289,6 +314,10 @@ class JobWorld(JobRows):
             if s.id in self.job.members and s.state == SubjobState.RUNNING
         )
         j0 = self.placeholder
+        on_j0 = j0 is not None and j0.id in self.job.members
+        if j0 is not None and on_j0 and len(held) > 1:  # J0 ends last: what else is held is left by then
+            last_s = self.usable_end(j0) - 1.0
+            held = tuple(h if h.id == j0.id else replace(h, end_s=min(h.end_s, last_s)) for h in held)
         work_s = work_now(self.job, self.ctx.now)
         return ElasticState(
             job=self.job.id,
@@ -297,11 +326,12 @@ class JobWorld(JobRows):
             work_s=work_s,
             subjobs=held,
             stalled_until_s=self._stalled_until(),
-            on_placeholder=j0 is not None and j0.id in self.job.members,
+            on_placeholder=on_j0,
             movable=movable,
             node_limit=node_limit,
             suspendable=not holds_shell(self.job),
             expected_left_s=expected_left_s(self.job, work_s),
+            alone=self.may_widen and not self.others_wait,
         )
 
     def _stalled_until(self) -> float | None:

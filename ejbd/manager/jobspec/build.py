@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -45,12 +45,14 @@ class Reading:
     """A job as it was understood.
 
     `refusals` say why it cannot be elastic (none: it can), `notes` what is not acted on. A `walltime_s` of 0 in the
-    spec means that none was given or that it is unlimited; only a passed-through job can have that.
+    spec means that none was given or that it is unlimited; only a passed-through job can have that. `profiles`: as of
+    the :class:`JobRequest`.
     """
 
     spec: JobSpec
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
+    profiles: Mapping[str, str] = field(default_factory=dict)
 
     def elastic_spec(self) -> JobSpec:
         """The job as an elastic one, without what the notes say that it does without.
@@ -200,6 +202,7 @@ def read(request: JobRequest) -> Reading:
         umask=request.umask if pbs.umask is None else pbs.umask,
         limits=request.limits,
         widths=values.widths(settings["ejb:widths"]) if "ejb:widths" in settings else "",
+        ntasks_max=values.count(settings["ejb:ntasks-max"], "ntasks-max") if "ejb:ntasks-max" in settings else 0,
         pbs=pbs.present,
         qsub=pbs.shared,
         signal=settings["signal"].value or "" if end_signal is not None else "",
@@ -211,7 +214,21 @@ def read(request: JobRequest) -> Reading:
     if spec.widths and not Engine.reshapes(spec.engine):
         what = "widths are of an application that checkpoints itself"
         raise invalid(settings["ejb:widths"].where, what, "say engine=application, too, if it does")
-    return Reading(spec, tuple(refusals), tuple(notes))
+    if spec.ntasks_max:
+        _check_growth(spec, settings["ejb:ntasks-max"], evolves=profile is not None)
+    return Reading(spec, tuple(refusals), tuple(notes), request.profiles)
+
+
+def _check_growth(spec: JobSpec, given: Given, *, evolves: bool) -> None:
+    """Raise EjbError (INVALID) where a job cannot grow beyond its ranks as it says."""
+    if not Engine.reshapes(spec.engine) and spec.engine not in ("auto", "profile"):
+        what = "ntasks-max is of an application that can be restarted on another number of ranks"
+        raise invalid(given.where, what, "say engine=profile, or engine=application with widths, if it does")
+    if evolves:
+        raise invalid(given.where, "a job with a profile of widths says them all itself", "leave ntasks-max out")
+    if spec.tasks_asked and spec.ntasks_max < spec.processes:
+        what = f"ntasks-max {spec.ntasks_max} is less than the {spec.processes} ranks that the job asks for"
+        raise invalid(given.where, what)
 
 
 # A script that is submitted a thousand times, with other arguments each, is read once.

@@ -40,6 +40,7 @@ class Overrides:
     delta: str | None = None
     checkpoint: str | None = None
     app: str | None = None
+    ntasks_max: str | None = None
     walltime: str | None = None
     profile: str | None = None
     best_effort: bool | None = None
@@ -89,6 +90,7 @@ _NAMES = {
     **{name: f"ejb:{one.key}" for name, one in per_job().items() if name in WITH_FIELDS},
     "checkpoint": "ejb:checkpoint",
     "app": "ejb:app",
+    "ntasks_max": "ejb:ntasks-max",
     "walltime": "ejb:walltime",
     "profile": "ejb:profile",
 }
@@ -101,6 +103,7 @@ class JobRequest:
     `cwd` is an absolute path, `env` the submitter's environment, `script_name` what the job is called by default.
     `script_path` is where the script was read from (None: from no file). `umask` and `limits` (soft ones by their
     names, -1 is unlimited) are the submitter's, as far as known. `numbered`: the user knows the job by number.
+    `profiles`: of how applications are run, the submitter's own (TOML), by the names of their files.
     """
 
     cwd: str
@@ -114,3 +117,4 @@ class JobRequest:
     umask: int | None = None
     limits: dict[str, int] = field(default_factory=dict)
     numbered: bool = False
+    profiles: Mapping[str, str] = field(default_factory=dict)

@@ -65,7 +65,8 @@ class JobSpec:
     where its shell is lost. `mail`: the mails that an elastic job sends. `evolving`: the widths that it has one after
     the other, as `ejbd.core.evolving.course` writes them; before it has begun, `steps` alone (None: it does not
     evolve). `widths`: its application can be restarted on another number of ranks, of this shape or list ("": it keeps
-    them). `profile`: how its application is stopped, judged and resumed, as `ejbd.profiles.profile.Profile` is written
+    them). `ntasks_max`: up to how many ranks it may grow while no other job waits (0: not beyond its own). `profile`:
+    how its application is stopped, judged and resumed, as `ejbd.profiles.profile.Profile` is written
     (None: it has none). `chain`: its queue's limit, where it is longer than that and goes on in the next place holder
     (`limit_s`), and the last one that it was saved on (`left`). `umask` and the soft resource `limits` are the user's,
     as in :class:`Asked`: sbatch hands them on.
@@ -112,6 +113,7 @@ class JobSpec:
     mail: Mail | None = None
     settings: dict[str, str] = field(default_factory=dict)
     widths: str = ""
+    ntasks_max: int = 0
     profile: dict[str, Any] | None = None
     evolving: dict[str, Any] | None = None
     chain: dict[str, Any] | None = None
@@ -130,6 +132,8 @@ class JobSpec:
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         if not self.widths:  # few jobs have any
             del found["widths"]
+        if not self.ntasks_max:
+            del found["ntasks_max"]
         if self.profile is None:
             del found["profile"]
         found["wants"], found["needs"] = self.wants.to_json(), self.needs.to_json()

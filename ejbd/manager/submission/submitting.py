@@ -25,6 +25,7 @@ from ejbd.manager.facts.past.speculating import Wanted, note_for, walltimes_of, 
 from ejbd.manager.facts.placing.appprofile import with_profile
 from ejbd.manager.facts.placing.checkpointing import with_mpi
 from ejbd.manager.facts.placing.mpi import LOOK_S
+from ejbd.manager.facts.placing.mpirun import doubt
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.submission import dryrun
 from ejbd.manager.submission.admission import admit
@@ -215,10 +216,14 @@ class Submissions:
 
 async def _looked_at(job: Reading, own: bool) -> Reading:
     try:
-        found = await apart(lambda: with_profile(job.spec, own), LOOK_S)
+        found, said = await apart(lambda: with_profile(job.spec, own, job.profiles), LOOK_S)
     except TimeoutError:
-        found = job.spec
-    job = replace(job, spec=found)
+        found, said = job.spec, ""
+    try:
+        doubted = await apart(lambda: doubt(found), LOOK_S)
+    except TimeoutError:
+        doubted = ""
+    job = replace(job, spec=found, notes=(*job.notes, *(one for one in (said, doubted) if one)))
     look = into_folders if job.spec.pbs else with_mpi
     if not job.spec.pbs and (job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND):
         return job

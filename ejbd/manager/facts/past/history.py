@@ -34,7 +34,7 @@ from ejbd.store.transitions import wake
 
 KEPT = 32  # moves and runs of one application; speeds of it at one degree; overheads of it of one kind
 MOST_SPEEDS = 256  # that are looked at
-NARROWED = 0  # the degree of a speed on fewer ranks than the job asked for
+NARROWED = 0  # the degree of a speed on fewer ranks than the job asked for, or on more
 MOST_RUNS = 128  # the same of runs
 MOST_APPLICATIONS = 4096  # that are remembered at a time
 SPOOL_MOVES = 50  # the newest moves, of all users, that tell how fast the spool is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobspec.shell import read_script
 from ejbd.profiles.profile import Profile
-from ejbd.profiles.reading import folders, matching, read_all
+from ejbd.profiles.reading import folders, matching, read_all, read_sent
 
 LOOK_S = 2.0
 MOST_INPUT_BYTES = 4 << 20
@@ -34,6 +34,21 @@ def programs_of(spec: JobSpec) -> Iterator[list[str]]:
     if spec.kind is not JobKind.SCRIPT or spec.script is None:
         yield list(spec.argv)
         return
+    for words in _launches(spec):
+        theirs = program(words[0].rpartition("/")[2], words[1:])
+        if theirs:
+            yield theirs
+
+
+def launchers_of(spec: JobSpec) -> list[str]:
+    """By which command each launch of a job's script is written."""
+    return [words[0] for words in _launches(spec)]
+
+
+def _launches(spec: JobSpec) -> Iterator[list[str]]:
+    """The words of each launch of a script, from its launcher on."""
+    if spec.kind is not JobKind.SCRIPT or spec.script is None:
+        return
     lines = spec.script.split("\n")
     for launch in read_script(spec.script, spec.processes * spec.threads).launches:
         text = "\n".join(lines[launch.first_line - 1 : launch.last_line]).replace("\\\n", " ")
@@ -43,9 +58,7 @@ def programs_of(spec: JobSpec) -> Iterator[list[str]]:
             continue  # a quotation that ends elsewhere
         found = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in LAUNCHERS), None)
         if found is not None:
-            theirs = program(words[found].rpartition("/")[2], words[found + 1 :])
-            if theirs:
-                yield theirs
+            yield words[found:]
 
 
 def _first(text: str) -> list[str]:
@@ -63,28 +76,39 @@ def _first(text: str) -> list[str]:
     return words
 
 
-def with_profile(spec: JobSpec, own: bool) -> JobSpec:
-    """The job with the profile by which its application is run, where it may have one. It reads files.
+def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None) -> tuple[JobSpec, str]:
+    """The job with the profile by which its application is run, where it may have one; and a note ("": none).
 
-    `own`: the user's own profiles are the daemon's own user's. With engine `auto` the case has to be fit for it, as far
-    as that is seen; else another engine is taken. Raises EjbError for a file of profiles that is wrong, and for engine
-    `profile` alone.
+    It reads files. `sent`: profiles that came with the submission, which count first. `own`: the daemon runs jobs of
+    its own user alone, and reads that one's profiles, too. With engine `auto` the case has to be fit for it, as far as
+    that is seen; else another engine is taken. Of a profile that another user has sent that is left to the worker: its
+    patterns are never searched for by the daemon. Raises EjbError for profiles that are wrong, and for engine `profile`
+    alone.
     """
     if spec.engine not in ("auto", "profile") or spec.elastic is False:
-        return spec
+        return spec, ""
     programs = list(programs_of(spec))
+    note, theirs, known = "", {}, {}
+    try:
+        theirs = read_sent(sent) if programs and sent else {}
+    except EjbError as error:
+        if spec.engine == "profile":
+            raise
+        note = f"{error.message}; none of the profiles that were sent is used"
     try:
         known = _known(own) if programs else {}
     except EjbError:
         if spec.engine == "profile":
             raise
-        return spec
+    strange = {} if own else theirs
+    known = {**theirs, **{name: one for name, one in known.items() if name not in theirs}}
     for words in programs:
         one = matching(words, known)
-        if one is None or (spec.engine == "auto" and unfit(one, words, spec.cwd)):
+        foreign = one is not None and one.name in strange
+        if one is None or (spec.engine == "auto" and not foreign and unfit(one, words, spec.cwd)):
             continue
-        return _taken(spec, one)
-    return spec
+        return _taken(spec, one, foreign), note
+    return spec, note
 
 
 def _known(own: bool) -> dict[str, Profile]:
@@ -102,11 +126,12 @@ def _written(folder: Path) -> tuple[int, ...]:
     return tuple(path.stat().st_mtime_ns for path in sorted(folder.glob("*.toml")))
 
 
-def _taken(spec: JobSpec, one: Profile) -> JobSpec:
+def _taken(spec: JobSpec, one: Profile, foreign: bool) -> JobSpec:
     widths = spec.widths or (",".join(map(str, one.ranks.widths)) or str(one.ranks.shape))
     if widths not in set(Shape) and not widths.replace(",", "").isdigit():
         widths = ""  # no other width than it began at
-    return replace(spec, profile=one.model_dump(mode="json", exclude={"says", "origin"}), widths=widths)
+    told = one.model_dump(mode="json", exclude={"says", "origin"}) | ({"sent": True} if foreign else {})
+    return replace(spec, profile=told, widths=widths)
 
 
 def unfit(profile: Any, words: Sequence[str], cwd: str) -> str:
@@ -135,7 +160,7 @@ def unfit(profile: Any, words: Sequence[str], cwd: str) -> str:
 
 @lru_cache(maxsize=1024)
 def why_not(file: str, told: str, read: Reads = OWN_FILES.read) -> str:
-    """Why a launch is not run by its job's profile (JSON), looked up once; "" where it is."""
+    """Why a launch is not run by its job's profile (JSON), looked up once; "" where it is, as far as is seen here."""
     profile = profile_from(json.loads(told))
     try:
         launch = json.loads(read(Path(file), MOST_LAUNCH_BYTES)[0])
@@ -144,4 +169,4 @@ def why_not(file: str, told: str, read: Reads = OWN_FILES.read) -> str:
         return ""  # the worker will say what is wrong with it
     if not matches(profile, words):
         return f"the profile {profile.name} is not for {words[0] if words else 'no program'}"
-    return unfit(profile, words, cwd)
+    return "" if getattr(profile, "sent", False) else unfit(profile, words, cwd)

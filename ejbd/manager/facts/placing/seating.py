@@ -47,7 +47,7 @@ def seated(world: JobWorld, launch: Launch, workers: Sequence[Worker], size: int
         for seat in places
     }
     # A launch of more ranks than the job asked for (of its whole nodes) shares its places at full width, too.
-    at_once = used * -(-size // full) if size > full else used // wide
+    at_once = used * -(-size // full) if launch.size > full else used // wide
     return Seating(seats, processors, min(size, max(1, at_once)))
 
 

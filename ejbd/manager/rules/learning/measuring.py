@@ -93,7 +93,7 @@ def _keep_speed(
 ) -> Effects[int]:
     """Write a stretch into its row; the row's id. A new figure is told, the same once more is not."""
     ctx = world.ctx
-    narrowed = world.rungs is not None and epoch.size < world.job.processes
+    narrowed = world.rungs is not None and epoch.size != world.job.processes
     row = ctx.session.get(Speed, id) if id is not None else None
     if row is None:
         row = Speed(
@@ -190,7 +190,7 @@ def _note_run(world: JobWorld) -> Effects[None]:
         end_s = epoch.stopping_s if epoch.stopping_s is not None else epoch.ended_s
         if epoch.code or epoch.running_s is None or end_s is None:
             return
-        if world.rungs is not None and epoch.size < job.processes:
+        if world.rungs is not None and epoch.size != job.processes:
             return  # it was reshaped, which says nothing of Delta
         now = degree(epoch.size, epoch.processors)
         by_degree[now] = by_degree.get(now, 0.0) + end_s - epoch.running_s

@@ -200,7 +200,8 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[Non
         return
     if subjob.role == SubjobRole.SUBJOB and not subjob.releasing:
         j0 = world.placeholder
-        if JobState(job.state) in TERMINAL_JOB or (j0 is not None and j0.id in job.members):
+        on_j0 = j0 is not None and j0.id in job.members and not (world.may_widen and not world.others_wait)
+        if JobState(job.state) in TERMINAL_JOB or on_j0:
             if world.evolving is None or JobState(job.state) in TERMINAL_JOB:
                 yield Release(subjob, "it came too late")
         elif world.evolving is None:  # such a job wants it when its step begins

@@ -22,6 +22,7 @@ from ejbd.manager.effects import (
     EnsurePlaceholder,
     Evolve,
     GivesBackLate,
+    LeavesBeyond,
     LeavesInTime,
     LeavesWhatEnds,
     MoveJob,
@@ -213,13 +214,14 @@ class Decider:
             return
         if (yield LeavesWhatEnds()) or (yield SavesInTime()):
             return
-        if j0 is not None and j0.id in job.members:
+        on_j0 = j0 is not None and j0.id in job.members
+        if j0 is not None and on_j0 and not world.may_widen:
             yield from self._leaves_idle_j0(world, j0)
             return
         if world.moving:
-            if not self._policy(job.queue).acts_in_move:
+            if on_j0 or not self._policy(job.queue).acts_in_move:
                 return
-        elif (yield Overruns()) or (yield LeavesInTime()):
+        elif (yield from _leaves(world, on_j0)):
             return
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
@@ -286,6 +288,19 @@ class Decider:
             yield from _go_to_placeholder(world, j0)
         else:
             yield from _go_to_placeholder(world, j0)
+
+
+def _leaves(world: JobWorld, on_j0: bool) -> Effects[bool]:
+    """What has to be left now. J0 itself is not: its end is the job's."""
+    if world.may_widen and (yield LeavesBeyond()):
+        return True
+    if on_j0:
+        if len(world.job.members) < 2:
+            return False
+    elif (yield Overruns()):
+        return True
+    left: bool = yield LeavesInTime()
+    return left
 
 
 def _try_first_checkpoint(world: JobWorld) -> Effects[None]:

@@ -1,0 +1,42 @@
+"""A user's own profiles as files: where they are, and their texts as a submission carries them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+MOST_SENT_BYTES = 64 << 10  # of all profiles together that go with one submission
+MOST_SENT = 32
+
+
+def own_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """A user's profiles: `$XDG_CONFIG_HOME/ejb/profiles`, else `~/.config/ejb/profiles`."""
+    base = environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "ejb" / "profiles"
+
+
+def to_send(folder: Path, left_out: Callable[[str], None]) -> dict[str, str]:
+    """The profiles of a folder by the names of their files. `left_out` hears of each that is not sent."""
+    found: dict[str, str] = {}
+    left = MOST_SENT_BYTES
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.suffix == ".toml")
+    except OSError:
+        return found  # most users have none
+    for name in names:
+        try:
+            with (folder / name).open("rb") as file:
+                data = file.read(left + 1)
+            text = data.decode()
+            name.encode()
+        except (OSError, UnicodeError) as error:
+            left_out(f"the profiles in {folder / name} are not sent: {error}")
+            continue
+        if len(data) > left or len(found) == MOST_SENT:
+            what = f"{MOST_SENT} files and {MOST_SENT_BYTES >> 10} KiB go with a submission at most"
+            left_out(f"the profiles in {folder / name} are not sent: {what}")
+            continue
+        found[name] = text
+        left -= len(data)
+    return found

@@ -1,0 +1,59 @@
+"""The mpirun of a job that is restarted on another number of ranks is looked at when it is submitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ejbd.manager.facts.placing.mpirun import doubt
+from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, read
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+
+def spec_of(tmp_path: Path, launch: str = "mpirun -np 4 ./field", engine: str = "application") -> JobSpec:
+    script = f"#!/bin/sh\n#SBATCH -n 4 -t 10\n#EJB engine={engine}\n{launch}\n"
+    env = {"PATH": f"{tmp_path}/bin"}
+    return read(JobRequest(cwd=str(tmp_path), script=script, env=env, overrides=Overrides())).spec
+
+
+def mpirun(tmp_path: Path, text: bytes) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "mpirun").write_bytes(text)
+    (folder / "mpirun").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"\x7fELF libopen-rte.so.40", ""),
+        (b"\x7fELF HYDRA build details", ""),
+        (b"\x7fELF libprrte.so.3", "is Open MPI 5 or later: ranks of Open MPI 4 and MPICH alone run on several nodes"),
+        (b"\x7fELF libopen-rte.so.20", "is an Open MPI before version 4"),
+        (b"#!/bin/sh\nexport I_MPI_ROOT\n", "is Intel MPI"),
+        (b"#!/bin/sh\nexec something\n", "is of a kind that is not known"),
+    ],
+)
+def test_the_kind_of_an_mpirun_is_seen_by_what_it_names(tmp_path: Path, text: bytes, says: str) -> None:
+    mpirun(tmp_path, text)
+    found = doubt(spec_of(tmp_path))
+    assert (says in found and found.startswith(f"{tmp_path}/bin/mpirun")) if says else found == ""
+
+
+def test_what_is_started_otherwise_is_not_doubted(tmp_path: Path) -> None:
+    assert "there is no mpirun on the job's PATH" in doubt(spec_of(tmp_path))
+    mpirun(tmp_path, b"unknown")
+    assert doubt(spec_of(tmp_path, "srun ./field")) == ""
+    assert doubt(spec_of(tmp_path, "module load openmpi\nmpirun -np 4 ./field")) == "", "it may find another"
+    assert doubt(spec_of(tmp_path, engine="dmtcp")) == "", "its ranks stay on one node anyway"
+
+
+async def test_a_dry_run_and_a_submission_say_so(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store)
+    mpirun(tmp_path, b"unknown")
+    script = "#!/bin/sh\n#EJB engine=application widths=any\nmpirun -np 16 ./field\n"
+    spec = {"script": script, "env": {"PATH": f"{tmp_path}/bin"}, "widths": "any", "restartable": True}
+    plan = await live.plan(kind=JobKind.SCRIPT, argv=(), engine="application", cwd=str(tmp_path), **spec)
+    assert any("is of a kind that is not known" in note for note in plan["notes"]), plan["notes"]
