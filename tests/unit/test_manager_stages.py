@@ -9,6 +9,7 @@ import pytest
 
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
+from ejbd.manager.facts.launches import of_stages
 from ejbd.manager.jobspec import JobRequest, Reading, read
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker, some
@@ -79,6 +80,7 @@ async def test_each_launch_holds_what_it_needs_and_the_script_one_place_between_
     assert live.subjobs(job)[-1].processors == 15
     await comes(live, job)
     assert live.epochs(job)[-1].processors == 16
+    await live.poll(20)
     await finish(live, job)
     await launch(live, lead, job, 2, 1)
     await live.work()
@@ -88,6 +90,9 @@ async def test_each_launch_holds_what_it_needs_and_the_script_one_place_between_
     await live.work()
     await live.poll()
     assert live.job(job).state == "completed"
+    held = live.store.read_sync(lambda s: of_stages(s, live.job(job), live.clock.now))
+    assert [(one["ranks"], one["code"]) for one in held] == [(4, 0), (16, 0), (1, 0)]
+    assert held[0]["wait_s"] >= 60 and held[1]["beside_processor_s"] > 0 == held[2]["beside_processor_s"]
 
 
 async def test_a_launch_ends_with_its_time_and_the_script_goes_on(live: LiveWorld) -> None:

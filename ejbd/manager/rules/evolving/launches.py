@@ -7,7 +7,18 @@ time. It begins once that is there, and gives it back at its end. Nothing moves 
 from __future__ import annotations
 
 from ejbd.core.room.walltimes import slack
-from ejbd.manager.effects import Ask, Effects, EnsurePlaceholder, GivesBackLate, Release, StopLaunch, Want, note, tell
+from ejbd.manager.effects import (
+    Ask,
+    Effects,
+    EnsurePlaceholder,
+    GivesBackLate,
+    Rate,
+    Release,
+    StopLaunch,
+    Want,
+    note,
+    tell,
+)
 from ejbd.manager.facts.deaths import CANCELLED_LAUNCH
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.launchwidth import ran_s, subjob_of, time_of, width_of
@@ -74,6 +85,7 @@ def _ask(world: JobWorld, launch: Launch, j0: Subjob, places: int) -> Effects[No
     stages = job.spec["evolving"]
     asked = {**stages.get("asked", {}), subjob.id: launch.ordinal}
     yield note(job, spec={**job.spec, "evolving": {**stages, "asked": asked}})
+    yield Rate(job, 0.0)  # it waits, and a rigid job would not
     width = places + world.needs.places(j0.processors)
     yield tell(
         EventKind.DECISION_EVOLVE,
