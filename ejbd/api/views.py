@@ -9,8 +9,17 @@ from typing import NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ejbd.api.models import EventView, IntervalView, JobDetail, JobView, PlannedView, SubjobView, Timeline
-from ejbd.manager.facts import arrays
+from ejbd.api.models import (
+    EventView,
+    IntervalView,
+    JobDetail,
+    JobView,
+    LaunchHeldView,
+    PlannedView,
+    SubjobView,
+    Timeline,
+)
+from ejbd.manager.facts import arrays, launches
 from ejbd.manager.facts.charges import processor_s
 from ejbd.manager.facts.room.outlook import PlannedTimeline
 from ejbd.manager.facts.times import work_now
@@ -72,6 +81,7 @@ def job_detail(job: Job, session: Session) -> JobDetail:
         settings=words_of(job.spec),
         incarnation=job.incarnation,
         alone_processor_s=_alone(job, now),
+        launches=[LaunchHeldView.model_validate(one) for one in launches.of_stages(session, job, now)],
         subjobs=subjob_views(job, subjobs, now),
     )
 

@@ -24,6 +24,7 @@ JOB_WORDS = (
     "restartable",
     "rerunnable",
     "best-effort",
+    "stages",
     "engine",
     "mpi",
     "elastic",

@@ -75,6 +75,17 @@ class JobView(TypedDict):
     processor_s: float | None
 
 
+class LaunchHeld(TypedDict):
+    """A launch of a script with stages. `code` None: it has not ended."""
+
+    ordinal: int
+    ranks: int
+    wait_s: float
+    run_s: float
+    beside_processor_s: float
+    code: int | None
+
+
 class JobDetail(JobView):
     """A job with all that belongs to it."""
 
@@ -84,6 +95,7 @@ class JobDetail(JobView):
     settings: dict[str, str]
     incarnation: int
     alone_processor_s: float | None
+    launches: list[LaunchHeld]
     subjobs: list[SubjobView]
 
 

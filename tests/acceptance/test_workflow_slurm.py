@@ -46,6 +46,20 @@ def cluster() -> Iterator[SlurmCluster]:
         yield cluster
 
 
+# The same work as launches of one script, each with its own width and time.
+STAGED = f"""\
+#!/bin/bash -e
+#SBATCH -n 16 -t 5
+#EJB stages
+export RANK
+srun -n 4 -t 2 sh -c '[ "$SLURM_PROCID" != 0 ] || {{ {PREPARE}; }}'
+srun sh -c 'RANK=$SLURM_PROCID; {SQUARE}'
+srun -n 4 -t 0:05 sleep 60 || echo "ended with $?"
+{GATHER}
+srun sh -c 'RANK=$SLURM_PROCID; {SPREAD}'
+"""
+
+
 def files(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for kind in ("in.*", "mid.*", "sum", "out.*") for path in folder.glob(kind)}
 
@@ -106,5 +120,27 @@ def test_stages_hold_what_they_need_and_make_what_bash_makes(
         )
         # How much less depends on the machine's load: starts of 16 ranks are held, too.
         assert told["core_h"]["held"] < told["one_allocation_core_h"], told
+        with Client(socket=str(daemon.state / "ejbd.sock")) as client:
+            launches_of_one_script(client, tmp_path / "staged", wanted)
     finally:
         daemon.stop()
+
+
+def launches_of_one_script(client: Client, folder: Path, wanted: dict[str, str]) -> None:
+    """`#EJB stages`: launches hold 4, 16, 4 and 16 processors, and the script one between them."""
+    folder.mkdir()
+    script = folder / "staged.sh"
+    script.write_text(STAGED)
+    job = client.submit(script=str(script), chdir=str(folder), output=str(folder / "said"))
+    final = job.wait(240)
+    assert (final.state, files(folder)) == ("completed", wanted), (final, (folder / "said").read_text())
+    assert "ended with 143" in (folder / "said").read_text(), "its time was over"
+    over = ("completed", "cancelled")  # the end of a subjob is the planned one until then
+    until(lambda: all(s["state"] in over for s in job.status()["subjobs"]), "not all was given back", 60)
+    subjobs, launches = job.status()["subjobs"], job.status()["launches"]
+    assert [(one["ranks"], one["code"]) for one in launches] == [(4, 0), (16, 0), (4, 143), (16, 0)]
+    assert [one["processors"] for one in subjobs] == [1, 3, 15, 3, 15], subjobs
+    held_s = sum(one["processor_s"] or 0.0 for one in subjobs)
+    rigid_s = 16 * ((subjobs[0]["processor_s"] or 0.0) - sum(one["wait_s"] for one in launches))
+    print({"held_processor_s": round(held_s), "one_allocation_processor_s": round(rigid_s)})
+    assert held_s < rigid_s

@@ -43,10 +43,10 @@ class Request:
     `threads`: processors for each rank (None: as the job has it); `spread`: ranks are spread over nodes; `together`:
     a rank that fails ends the others. `told`: variables of the batch system that the ranks have otherwise than a step
     of the job does (None: they do not have it). `reader`: what reads the launcher's standard input: `all` ranks,
-    `none`, a rank's number, or a file's name instead of it.
+    `none`, a rank's number, or a file's name instead of it. `time`: how long it may run, as srun has it ("": not said).
     """
 
-    __slots__ = ("argv", "cwd", "env", "reader", "size", "spread", "threads", "together", "told")
+    __slots__ = ("argv", "cwd", "env", "reader", "size", "spread", "threads", "time", "together", "told")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Request:
         self.size = found.size()
         self.threads = found.threads
         self.spread = found.spread
+        self.time = found.time
         self.reader = reader
         self.together = together
         self.argv = argv
@@ -103,11 +104,13 @@ _SRUN = _Options(
         "--export": "export",
         "-i": "input",
         "--input": "input",
+        "-t": "time",
+        "--time": "time",
     },
     ignored={
         **_words(
             1,
-            "--mpi --cpu-bind --cpu_bind --mem-bind --mem_bind --mem --mem-per-cpu --hint -m --distribution -t --time "
+            "--mpi --cpu-bind --cpu_bind --mem-bind --mem_bind --mem --mem-per-cpu --hint -m --distribution "
             "-J --job-name -p --partition -A --account --qos -W --wait --gres --gpus --constraint -C --accel-bind "
             "--threads-per-core --ntasks-per-core --ntasks-per-socket --sockets-per-node --cores-per-socket "
             "-G --network --profile --switches --slurmd-debug --comment --reservation --gpu-bind --gpus-per-task",
@@ -268,6 +271,7 @@ class _Found:
     def __init__(self) -> None:
         self.cwd = ""
         self.reader = ""
+        self.time = ""
         self.together: Optional[bool] = None  # a rank that fails ends the others
         self._numbers: Dict[str, int] = {}
         self._variables: List[Tuple[str, Optional[str]]] = []
@@ -277,6 +281,8 @@ class _Found:
             self.cwd = value
         elif meaning == "input":
             self.reader = "none" if value == os.devnull else value
+        elif meaning == "time":
+            self.time = value
         elif meaning == "export":
             words = value.split(",")
             if "ALL" not in [word.upper() for word in words]:

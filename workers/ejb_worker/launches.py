@@ -50,7 +50,7 @@ class Launches:
         streams: Dict[str, str],
         loop: Loop,
         before_launch: Callable[[Callable[[], None]], None],
-        on_launch: Callable[[int, int, str, bool], None],
+        on_launch: Callable[[int, int, str, bool, str], None],
         on_cancel: Callable[[int], None],
         on_refused: Callable[[str, str, str], None],
         log: Callable[[str], None],
@@ -191,9 +191,8 @@ class Launches:
             return
         self._running = ordinal
         # What the script wrote before the launch comes before what the ranks will write.
-        self._before_launch(
-            lambda: self._on_launch(ordinal, int(launch["size"]), path, bool(launch.get("together", True)))
-        )
+        together, time = bool(launch.get("together", True)), str(request.get("time") or "")
+        self._before_launch(lambda: self._on_launch(ordinal, int(launch["size"]), path, together, time))
 
     def _wait_for_room(self, shim: _Shim, request: Dict[str, Any]) -> bool:
         """Try the launch again a little later; False where that was done often enough."""

@@ -124,6 +124,7 @@ class _Launch:
             "spread": request.spread,
             "told": request.told,
             "together": request.together,
+            "time": request.time,
             "stdin": self._stdin,
             "inodes": {"stdout": out, "stderr": err},
             "same_file": out == err,

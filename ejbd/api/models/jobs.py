@@ -35,6 +35,17 @@ class SubjobView(Api):
     ] = None
 
 
+class LaunchHeldView(Api):
+    """A launch of a script with stages: `#EJB stages`."""
+
+    ordinal: int
+    ranks: int
+    wait_s: Annotated[float, Field(description="until its width was there, and its ranks ran")]
+    run_s: Annotated[float, Field(description="that its ranks have run")]
+    beside_processor_s: Annotated[float, Field(description="held for it, beside the script's own place")]
+    code: Annotated[int | None, Field(description="its exit code; null: it has not ended")]
+
+
 class JobView(Api):
     """A job in a list."""
 
@@ -91,6 +102,7 @@ class JobDetail(JobView):
         float | None,
         Field(description="processor-seconds that its work so far comes to at full width; null: passed through"),
     ] = None
+    launches: Annotated[list[LaunchHeldView], Field(description="of a script with stages, in their order")] = []
     subjobs: list[SubjobView]
 
 

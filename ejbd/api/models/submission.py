@@ -88,6 +88,9 @@ class OverridesBody(Body):
     best_effort: Annotated[
         bool | None, Field(description="its widths are asked for as they come, and none is queued ahead")
     ] = None
+    stages: Annotated[bool | None, Field(description="each launch of the script has a width and a time of its own")] = (
+        None
+    )
     restartable: bool | None = None
     rerunnable: Annotated[bool | None, Field(description="it may be run again from its beginning")] = None
     hold: bool | None = None

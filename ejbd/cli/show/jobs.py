@@ -64,8 +64,29 @@ def job_detail(job: dict[str, Any], out: Output) -> None:
         out.table(heading, rows, right=frozenset({3, 4, 6}))
         if together := _together(job):
             out.line(printable(together))
+        if job.get("launches"):
+            out.line()
+            heading, rows, right = launches(job)
+            out.table(heading, rows, right=right)
+            out.line()
         if against := _against_rigid(job):
             out.line(against)
+
+
+def launches(job: dict[str, Any]) -> tuple[list[str], list[list[str]], frozenset[int]]:
+    """The launches of a script with stages: heading, rows, and the columns with numbers."""
+    rows = [
+        [
+            str(one["ordinal"] + 1),
+            str(one["ranks"]),
+            duration(one["wait_s"]),
+            duration(one["run_s"]),
+            charged(one["beside_processor_s"]),
+            "-" if one["code"] is None else str(one["code"]),
+        ]
+        for one in job["launches"]
+    ]
+    return ["LAUNCH", "RANKS", "WAITED", "RAN", "CHARGED BESIDE", "CODE"], rows, frozenset(range(6))
 
 
 def _together(job: dict[str, Any]) -> str:

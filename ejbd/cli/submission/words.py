@@ -83,6 +83,7 @@ OVERRIDES = (
         "profile", ("--profile",), _TEXT, "Hold these widths, one after the other (docs/evolving.md).", "N:TIME,..."
     ),
     Option("best_effort", ("--best-effort",), Kind.SWITCH, "Ask for the widths of a profile as they come."),
+    Option("stages", ("--stages",), Kind.SWITCH, "Let each launch of the script have a width of its own."),
     Option("rerunnable", ("--rerunnable",), Kind.SWITCH, "Let the job be run again from its beginning."),
     Option("restartable", ("--restartable",), Kind.SWITCH, "Let the script be started again."),
     Option("hold", ("-H", "--hold"), _FLAG, "Do not start the job until `ejb release`."),

@@ -57,6 +57,11 @@ class JobWorld(JobRows):
         return None if stored is None else profile_from_json(stored)
 
     @property
+    def staged(self) -> bool:
+        """Whether each launch of its script has a width of its own, and the script one place between them."""
+        return bool((self.job.spec.get("evolving") or {}).get("stages"))
+
+    @property
     def course(self) -> Course | None:
         """When an evolving job has each of its widths; None before it has begun."""
         stored = self.job.spec.get("evolving") or {}

@@ -13,7 +13,7 @@ from ejbd.manager.jobspec import again, pbsfiles, shell, values
 from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
 from ejbd.manager.jobspec.directives import read_directives
 from ejbd.manager.jobspec.endsignal import read_signal
-from ejbd.manager.jobspec.evolving import read_profile, stored, walltime_of
+from ejbd.manager.jobspec.evolving import read_profile, read_stages, stored, walltime_of
 from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
 from ejbd.manager.jobspec.indices import Indices
@@ -159,6 +159,9 @@ def read(request: JobRequest) -> Reading:
         layout = replace(layout, processes=profile.peak, tasks_asked=True)
         walltime_s = walltime_s or walltime_of(profile)
         refusals = [refusal for refusal in refusals if refusal is not NO_WALLTIME]
+    if (stages := read_stages(settings, layout, walltime_s, is_script=request.script is not None)) is not None:
+        refusals = [refusal for refusal in refusals if refusal is not NO_WALLTIME] if walltime_s else refusals
+    evolves = profile is not None or stages is not None
     mail, not_sent = read_mail(settings, notes)
     if not_sent is not None:
         refusals.append(not_sent)
@@ -188,7 +191,7 @@ def read(request: JobRequest) -> Reading:
         restartable=restartable,
         begins_again=request.script is not None and once is None,
         rerunnable=values.switch(settings["ejb:rerunnable"]) if "ejb:rerunnable" in settings else False,
-        elastic=_elastic(settings, evolves=profile is not None),
+        elastic=_elastic(settings, evolves=evolves),
         options=options.shared,
         rigid_options=rigid,
         hold="hold" in settings,
@@ -196,7 +199,7 @@ def read(request: JobRequest) -> Reading:
         settings=own_words(settings),
         checkpoint=values.every(settings["ejb:checkpoint"]) if "ejb:checkpoint" in settings else None,
         app=values.application(settings["ejb:app"]) if "ejb:app" in settings else None,
-        learned=False if profile is not None else _learned(settings, notes),
+        learned=False if evolves else _learned(settings, notes),
         array=array.value if array is not None else None,
         asked=asked_for(request, settings, typed, cwd, pbs),
         umask=request.umask if pbs.umask is None else pbs.umask,
@@ -207,7 +210,7 @@ def read(request: JobRequest) -> Reading:
         qsub=pbs.shared,
         signal=settings["signal"].value or "" if end_signal is not None else "",
         mail=mail,
-        evolving=stored(profile, settings),
+        evolving=stages or stored(profile, settings),
     )
     if spec.restartable and spec.kind is JobKind.COMMAND:
         raise invalid(settings["ejb:restartable"].where, "restartable is about scripts, and this is a command")

@@ -1,4 +1,4 @@
-"""The profile of an evolving job: `#EJB profile=16:10m,64:5m,16:20m`, or --profile."""
+"""The profile of an evolving job: `#EJB profile=16:10m,64:5m,16:20m`, or --profile. And `#EJB stages`, or --stages."""
 
 from __future__ import annotations
 
@@ -44,6 +44,31 @@ def read_profile(settings: Mapping[str, Given], layout: Layout, walltime_s: floa
     if "ejb:elastic" in settings and values.elastic(settings["ejb:elastic"]) is False:
         raise invalid(given.where, "a job that is passed through has one width", "leave out --elastic off")
     return profile
+
+
+def read_stages(
+    settings: Mapping[str, Given], layout: Layout, walltime_s: float, *, is_script: bool
+) -> dict[str, Any] | None:
+    """What a job keeps of `#EJB stages`: each launch of its script has a width of its own. None where it has none.
+
+    Raises EjbError (INVALID) for a job that can have none.
+    """
+    given = settings.get("ejb:stages")
+    if given is None or not values.switch(given):
+        return None
+    if not is_script:
+        raise invalid(given.where, "stages are launches of a script, and this is a command", "submit a script")
+    if "ejb:profile" in settings:
+        raise invalid(given.where, "a job has a profile or stages, not both", "leave one of them out")
+    if layout.nodes is not None or layout.processors_per_node is not None:
+        raise invalid(given.where, "launches with widths of their own have no fixed layout", "say -n, not -N")
+    if not layout.tasks_asked:
+        raise invalid(given.where, "a job with stages says how wide its widest launch may be", "such as -n 64")
+    if "array" in settings:
+        raise invalid(given.where, "the elements of an array have no stages", "submit them as jobs of their own")
+    if "ejb:elastic" in settings and values.elastic(settings["ejb:elastic"]) is False:
+        raise invalid(given.where, "a job that is passed through has one width", "leave out --elastic off")
+    return {"steps": [[walltime_s, 1]], "best_effort": True, "stages": True}
 
 
 def stored(profile: Profile | None, settings: Mapping[str, Given]) -> dict[str, Any] | None:

@@ -44,6 +44,7 @@ class Overrides:
     walltime: str | None = None
     profile: str | None = None
     best_effort: bool | None = None
+    stages: bool | None = None
     restartable: bool | None = None
     rerunnable: bool | None = None
     hold: bool | None = None
@@ -65,6 +66,8 @@ class Overrides:
             yield Given("ejb:restartable", "yes" if self.restartable else "no", "--restartable")
         if self.best_effort is not None:
             yield Given("ejb:best-effort", "yes" if self.best_effort else "no", "--best-effort")
+        if self.stages is not None:
+            yield Given("ejb:stages", "yes" if self.stages else "no", "--stages")
         if self.rerunnable is not None:
             yield Given("ejb:rerunnable", "yes" if self.rerunnable else "no", "--rerunnable")
         if self.hold:

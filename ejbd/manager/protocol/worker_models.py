@@ -82,13 +82,14 @@ class RankExitReport(OneReport):
 
 
 class LaunchReport(OneReport):
-    """The script asked for a launch."""
+    """The script asked for a launch. `time`: how long it may run, in srun's words ("": not said)."""
 
     kind: Literal["launch"]
     ordinal: Count
     size: Positive
     file: Annotated[str, Field(min_length=1, max_length=4096)]
     together: bool = True
+    time: Annotated[str, Field(max_length=64)] = ""
 
 
 class LaunchCancelReport(OneReport):

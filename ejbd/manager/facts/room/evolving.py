@@ -18,6 +18,7 @@ from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts.batchjob.begins import begins_of, is_guaranteed
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.placing import launchwidth
 from ejbd.manager.jobspec import JobSpec
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
@@ -30,6 +31,11 @@ def check_evolving(spec: JobSpec, engine: str, omax: int, *, moves: bool) -> Non
     `omax`: how many of its ranks may share a processor. `moves`: its ranks are placed one by one.
     """
     if spec.evolving is None:
+        return
+    if spec.evolving.get("stages"):
+        if spec.wants.shape or not moves:
+            what = "each launch of the job has a width of its own, and its ranks are placed as one"
+            raise EjbError(Code.UNSUPPORTED, what, where="stages", hint="leave stages out, or -N and GPUs")
         return
     profile = profile_from_json(spec.evolving)
     if engine == "none":
@@ -96,6 +102,8 @@ def _unplanned(world: JobWorld, planned: set[str]) -> list[tuple[float, float, i
 
 def foreseen(world: JobWorld, space: FreeSpace | None) -> Decision:
     """What a dry run shows of an evolving job: its profile, fitted into what is free from now on."""
+    if world.staged:
+        return Decision(DecisionKind.NOTHING, world.job.id, world.ctx.now, launchwidth.told_ahead(world))
     profile, now, needs = world.evolving, world.ctx.now, world.needs
     course = fitted_whole(profile, space) if profile is not None and space is not None else None
     if course is None:
@@ -124,6 +132,8 @@ def asked_how(world: JobWorld) -> str:
 def told_at_submission(spec: JobSpec, after_s: float) -> str:
     """What a job with a profile is told as it comes in."""
     evolving = spec.evolving or {}
+    if evolving.get("stages"):
+        return "each launch has its own width, asked for as it comes, and the script one place between them"
     how = "asked for as it comes" if evolving.get("best_effort") else "queued with its begin before the job begins"
     return f"each of its widths is {how}; one that is not left {after_s:g} s and a move after its last step ends it"
 
@@ -144,6 +154,8 @@ def in_words(world: JobWorld) -> str:
     profile, course, now = world.evolving, world.course, world.ctx.now
     if profile is None:
         return ""
+    if world.staged:
+        return launchwidth.in_words(world)
     if course is None:
         return _before(world)
     at = course.step_at(now)

@@ -35,6 +35,9 @@ def replace_tail(world: JobWorld, tail: str, by: str, dry_run: bool, key: str = 
     if world.evolving is None:
         what = f"job {job.id} has no profile of widths that could be replaced"
         raise EjbError(Code.UNSUPPORTED, what, hint="submit it with --profile")
+    if world.staged:
+        what = f"each launch of job {job.id} has a width of its own: there is no profile that could be replaced"
+        raise EjbError(Code.UNSUPPORTED, what, hint="its script says them: srun -n WIDTH -t TIME")
     if course is None or job.state != JobState.RUNNING or j0 is None or j0.end_s is None:
         raise EjbError(Code.CONFLICT, f"job {job.id} does not run now, and its profile is replaced as it runs")
     known = list(job.spec["evolving"].get("keys", []))

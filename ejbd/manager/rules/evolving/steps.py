@@ -38,6 +38,7 @@ from ejbd.manager.facts.batchjob.begins import begins_of, is_guaranteed
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.room.evolving import asked_how, grace_s, grace_words, space_of
 from ejbd.manager.facts.room.windows import margins
+from ejbd.manager.rules.evolving.launches import stage
 from ejbd.store.models import Subjob
 from ejbd.store.states import JobState, SubjobState
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
@@ -51,6 +52,9 @@ _KNOWN = (Source.JOB, Source.MEASURED, Source.CALIBRATED)
 
 def evolve(world: JobWorld) -> Effects[None]:
     """One look: ask for the widths that come, want those that are there, and leave what is over."""
+    if world.staged:
+        yield from stage(world)
+        return
     job, now = world.job, world.ctx.now
     guaranteed = is_guaranteed(job.spec)
     j0 = world.placeholder

@@ -26,6 +26,7 @@ from ejbd.manager.facts.homes import is_up
 from ejbd.manager.facts.jobworld import JobWorld, begins_again, holds_shell
 from ejbd.manager.facts.pauses import placement_pause_s
 from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.placing.launchwidth import is_wide_enough
 from ejbd.manager.rules.placements import movability
 from ejbd.manager.rules.placements.exits import ranks_over
 from ejbd.manager.rules.placements.generations import (
@@ -96,7 +97,7 @@ def _between_epochs(world: JobWorld) -> Effects[bool]:
     if not members:
         yield from back_to_waiting(world, "what it has does not last to its end, and it cannot be moved")
         return True
-    if _too_narrow(world, members):
+    if not world.staged and _too_narrow(world, members):
         yield from back_to_waiting(world, "what is left of its subjobs is too little for its ranks")
         return True
     if not (yield from ensure_lead(world, members)):
@@ -112,6 +113,8 @@ def _between_epochs(world: JobWorld) -> Effects[bool]:
         if not is_up(world):
             return False  # where its output cannot be written a job does not begin
         launch = yield from add_launch(world, 0, job.processes, str(world.spool.launch_file(job.id, 0)))
+    if world.staged and not is_wide_enough(world, launch, members):
+        return False
     yield from start_epoch(world, launch, members)
     return True
 

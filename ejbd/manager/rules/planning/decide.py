@@ -321,7 +321,8 @@ def _try_first_checkpoint(world: JobWorld) -> Effects[None]:
 
 def _evolve(job: Job) -> Effects[None]:
     """A job of widths that are known ahead follows them, and asks its policy nothing."""
-    if job.state == JobState.RUNNING and (yield LeavesWhatEnds()):
+    staged = (job.spec.get("evolving") or {}).get("stages")  # nothing of it is left before its end
+    if job.state == JobState.RUNNING and not staged and (yield LeavesWhatEnds()):
         return
     if job.state in (JobState.WAITING, JobState.RUNNING):
         yield Evolve()

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ejbd.core.walltime import parse_walltime
 from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import within
 from ejbd.manager.effects import (
@@ -371,6 +372,15 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[
     if report["file"] != file:  # nothing else is read, or given to other workers to read
         yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return
+    if world.staged:
+        try:
+            time_s = parse_walltime(report["time"]) if report.get("time") else None
+        except ValueError as error:
+            yield NoteRefusal("srun", f"-t: {error}")
+            yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
+            return
+        stages = {**job.spec["evolving"], "launch": {"ordinal": ordinal, "time_s": time_s}}
+        yield note(job, spec={**job.spec, "evolving": stages})
     yield AddLaunch(ordinal, size, file, together=report.get("together", True))
 
 
