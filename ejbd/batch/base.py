@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ejbd.batch.process import CommandCount
 from ejbd.core.view import BatchState, ClusterView
@@ -292,6 +292,18 @@ class BatchSystem(Protocol):
 
     async def close(self) -> None:
         """Let go of connections. Jobs live on."""
+        ...
+
+
+@runtime_checkable
+class TellsChanges(Protocol):
+    """A batch system that says by itself when it has changed, so that no poll has to find it out."""
+
+    async def changed(self, since: int) -> int:
+        """Until what runs, and on what, is another than when `since` was returned; -1: at once. BatchError as ever.
+
+        It may return the same number after a while.
+        """
         ...
 
 

@@ -31,7 +31,7 @@ from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 from ejbd.wire.hostlists import unfold
 
-POLL_S = 0.5
+POLL_S = 1.0  # what the cluster changes it tells by itself
 ASK_S = 30.0
 LOOK_S = 5.0  # between two looks at what will not end in time
 # Of an allocation's time: for the end of the pool itself, and before it the time in which only what ends starts.

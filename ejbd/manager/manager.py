@@ -21,7 +21,7 @@ import structlog
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchEnd, BatchSystem
+from ejbd.batch.base import BatchEnd, BatchSystem, TellsChanges
 from ejbd.config import Settings
 from ejbd.core.room.suspended import kept_for_suspended
 from ejbd.core.timeline import PlannedTimeline
@@ -187,6 +187,8 @@ class Manager:
         self._tasks = [asyncio.create_task(self._act(), name="executor")]
         self._work.set()
         self._tasks.append(asyncio.create_task(self._look_on(), name="polls"))
+        if isinstance(self.batch, TellsChanges):
+            self._tasks.append(asyncio.create_task(self._hear_changes(self.batch), name="changes"))
         self._tasks.append(asyncio.create_task(self._go_on(), name="workflows"))
         self._tasks.append(asyncio.create_task(_every(LISTEN_S, self._hearing.listen), name="hearing"))
         times = DayTimes(self.settings, self.store, self.clock, self.prune)
@@ -266,6 +268,20 @@ class Manager:
                 await self.poll()
             except Exception as error:
                 log.error("timer-fault", what="poll", error=repr(error), exc_info=error)
+            self._looks.ended(asyncio.get_running_loop().time())
+
+    async def _hear_changes(self, batch: TellsChanges) -> None:
+        """Look at once where the batch system says that something has changed; while it is away the timer is enough."""
+        seen = -1
+        while True:
+            try:
+                now = await batch.changed(seen)
+            except BatchError:
+                await asyncio.sleep(RETRY_S)
+                continue
+            if now != seen:
+                seen = now
+                self._looks.told(asyncio.get_running_loop().time())
 
     async def poll(self) -> None:
         """One round. A batch system that does not answer changes nothing."""

@@ -40,15 +40,21 @@ def drawn(workload: Workload, parameters: MalleableParameters) -> tuple[FloatArr
 
 
 def run_malleable(
-    workload: Workload, parameters: MalleableParameters, *, candidates: Any = None, checking: bool = False
+    workload: Workload,
+    parameters: MalleableParameters,
+    *,
+    candidates: Any = None,
+    fixed_s: float = 0.0,
+    checking: bool = False,
 ) -> Outcome:
     """Simulate every job to its end; `candidates` flags the jobs that may be folded (without: all).
 
+    `fixed_s`: each job has its processors for so long beside its work, folded or not, as for its start and its end.
     Events of one time are taken together: ends first, then submissions, then the policy. Ends are rounded up to whole
     seconds. `moves` counts folding and unfolding, `elastic` flags jobs that ran folded.
     """
     started = time.perf_counter()
-    game = _Game(workload, parameters, candidates)
+    game = _Game(workload, parameters, candidates, fixed_s)
     game.play(checking)
     return game.outcome(time.perf_counter() - started)
 
@@ -56,7 +62,9 @@ def run_malleable(
 class _Game:
     """The jobs that run are in the order of their starts, which is that of their submissions."""
 
-    def __init__(self, workload: Workload, parameters: MalleableParameters, candidates: Any) -> None:
+    def __init__(
+        self, workload: Workload, parameters: MalleableParameters, candidates: Any, fixed_s: float = 0.0
+    ) -> None:
         jobs, n = workload.jobs, len(workload)
         use, overhead = drawn(workload, parameters)
         self.name = f"{workload.name}, fcfs-malleable"
@@ -72,6 +80,7 @@ class _Game:
         ]
         self.start, self.end, self.used = [-1.0] * n, [-1.0] * n, [0.0] * n
         self.held, self.left, self.since = [0] * n, list(self.run), [0.0] * n
+        self.fixed = [fixed_s] * n  # that are to pass yet, once the work is done
         self.moves, self.ever = [0] * n, [0] * n
         self.whole: dict[int, None] = {}  # that run in their own shape, and may be folded
         self.folded: dict[int, None] = {}
@@ -159,7 +168,9 @@ class _Game:
             self.folded[job] = None
         elif self.folds[job]:
             self.whole[job] = None
-        self.due[job] = max(self.now, round_up(self.now + self.left[job] * self.paces[job][short], 1.0))
+        self.due[job] = max(
+            self.now, round_up(self.now + self.left[job] * self.paces[job][short] + self.fixed[job], 1.0)
+        )
         heapq.heappush(self.heap, (self.due[job], job))
 
     def _advance(self, job: int) -> None:
@@ -168,6 +179,7 @@ class _Game:
         if self.held[job] and passed > 0:
             self.used[job] += self.held[job] * passed
             pace = self.paces[job][self.held[job] < self.width[job]]
+            self.fixed[job] = max(0.0, self.fixed[job] - max(0.0, passed - self.left[job] * pace))
             self.left[job] = max(0.0, self.left[job] - passed / pace)
 
     def _check(self) -> None:

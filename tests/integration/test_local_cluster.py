@@ -141,6 +141,18 @@ async def test_an_empty_cluster(site: Site) -> None:
     assert all(good for _, good, _ in await site.batch.doctor())
 
 
+async def test_it_tells_what_starts_and_what_ends(site: Site) -> None:
+    before = await site.batch.changed(-1)
+    waiting = asyncio.create_task(site.batch.changed(before))
+    id = await site.submit("read line < gate", name="gated")
+    os.mkfifo(site.folder / "gate")
+    started = await asyncio.wait_for(waiting, PATIENCE_S)
+    assert started > before and (await site.job(id)).state is BatchState.RUNNING
+    waiting = asyncio.create_task(site.batch.changed(started))
+    await site.batch.cancel(ME, [id])
+    assert await asyncio.wait_for(waiting, PATIENCE_S) > started and (await site.job(id)).state.ended
+
+
 async def test_states_codes_and_output(site: Site) -> None:
     good = await site.submit("echo out; echo err >&2")
     bad = await site.submit("exit 7")

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ejbd.errors import BatchError
+from ejbd.manager import manager
 from ejbd.manager.poll import looks
-from ejbd.manager.poll.looks import GAP_S, Looks
+from ejbd.manager.poll.looks import GAP_S, TOLD_GAP_S, Looks
 from ejbd.store.store import Store
 from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
 from tests.fakes.live import LiveWorld, Worker
@@ -107,6 +109,50 @@ async def test_whoever_waits_is_woken() -> None:
     await asyncio.sleep(0)
     timed.ask(now())
     await asyncio.wait_for(waiting, 20)
+
+
+def test_what_the_batch_system_tells_itself_is_seen_at_once_and_costs_no_early_look() -> None:
+    timed = Looks(PERIOD_S, 0)
+    timed.begun(10.0)
+    timed.told(10.01)
+    assert timed.due_s() == 10.0 + TOLD_GAP_S
+    timed.pay(10.0 + TOLD_GAP_S)
+    timed.begun(10.0 + TOLD_GAP_S)
+    timed.ended(11.0)
+    assert timed.due_s() == 10.0 + TOLD_GAP_S + PERIOD_S
+    timed.told(11.1)
+    assert timed.due_s() > 11.5, "looks that take long are made the less often"
+
+
+class Telling:
+    """Of a batch system, the telling alone: each number that it is given."""
+
+    def __init__(self) -> None:
+        self.news: asyncio.Queue[int | BatchError] = asyncio.Queue()
+
+    async def changed(self, since: int) -> int:
+        found = await self.news.get()
+        if isinstance(found, BatchError):
+            raise found
+        return found
+
+
+async def test_a_change_that_is_told_is_looked_at_once_also_after_the_batch_system_was_away(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "RETRY_S", 0.01)
+    live = LiveWorld(tmp_path, store)
+    batch = Telling()
+    told: asyncio.Queue[float] = asyncio.Queue()
+    monkeypatch.setattr(live.manager._looks, "told", told.put_nowait)
+    hearing = asyncio.create_task(live.manager._hear_changes(batch))
+    for news in (0, 0, BatchError("it is away", transient=True), 1):
+        batch.news.put_nowait(news)
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            await told.get()
+    hearing.cancel()
+    assert told.empty() and batch.news.empty(), "the same number twice is no news"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_others
 from ejbd.batch.exits import exit_files
-from ejbd.batch.local.client import Client
+from ejbd.batch.local.client import CHANGE_WAIT_S, Client
 from ejbd.batch.process import CommandCount
 from ejbd.batch.reading import beside
 from ejbd.batch.starter import BEGINS_ALONE, alone_words, worker_words
@@ -101,6 +101,7 @@ class LocalBatch:
         options += [] if until_s is None else ["--until", repr(until_s), "--drain", repr(drain_s)]
         self._client = Client(self._directory, nodes, processors_per_node, timeout_s, options=options)
         self._step = step
+        self._timeout_s = timeout_s
         self._shape_is_known = False
         self.command_counts: Mapping[str, CommandCount] = {}  # there is a socket instead of commands
 
@@ -114,6 +115,11 @@ class LocalBatch:
         jobs = await beside(lambda: _jobs(answer))
         queue = QueueView(QUEUE, True, None, 1, sum(node.processors for node in nodes), default=True)
         return ClusterView(answer["time_s"], nodes, jobs, (queue,), Reservations.PROCESSORS, walltime_quantum_s=1.0)
+
+    async def changed(self, since: int) -> int:
+        """See :meth:`TellsChanges.changed`; one request that is answered late."""
+        answer = await self._call("wait", since=since, timeout_s=CHANGE_WAIT_S + self._timeout_s)
+        return int(answer["version"])
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         """See :meth:`BatchSystem.submit`.
@@ -251,7 +257,7 @@ class LocalBatch:
     async def close(self) -> None:
         """Nothing is held between calls: there is nothing to let go of."""
 
-    async def _call(self, op: str, **fields: Any) -> dict[str, Any]:
+    async def _call(self, op: str, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
         if not self._shape_is_known:
             hello = await self._client.call("hello")
             there = (hello["nodes"], hello["processors"])
@@ -263,7 +269,7 @@ class LocalBatch:
                     hint=f"end it with `python -m ejbd.batch.local down {shlex.quote(str(self._directory))}`",
                 )
             self._shape_is_known = True
-        return await self._client.call(op, **fields)
+        return await self._client.call(op, timeout_s=timeout_s, **fields)
 
 
 def _check(request: SubmitRequest) -> None:

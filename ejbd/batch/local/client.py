@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
 START_S = 20.0
+CHANGE_WAIT_S = 20.0  # after which a call that waits for a change is answered without one
 _PACKAGES = Path(__file__).resolve().parents[3]
 _LONGEST_ANSWER = 2**30
 _NOT_LISTENING = (FileNotFoundError, ConnectionRefusedError)

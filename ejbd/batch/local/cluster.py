@@ -77,6 +77,8 @@ class Cluster:
         self._pass_is_due = False
         self._closing = False
         self._idle = asyncio.Event()
+        self._changed = asyncio.Event()
+        self.version = 0  # how often what runs, and on what, has become another
         self.nodes = Nodes(nodes, processors, names)
         self.cluster = self._file.cluster
         self._steps = Steps(directory, self.cluster, self._file.spec, self._end)
@@ -201,6 +203,17 @@ class Cluster:
         """How these jobs ended; those that have not, or are not known, are left out."""
         return {str(job.id): job.wire() for job in self._file.by_ids(ids) if job.state.ended}
 
+    async def wait_for_change(self, since: int) -> int:
+        """Until jobs have started or ended, or have other processors, since `version` was this; what it is then."""
+        while self.version == since:
+            await self._changed.wait()
+        return self.version
+
+    def _tell_change(self) -> None:
+        self.version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
     def _change(self, changes: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
         """Change jobs in memory and on disk, or (sqlite3.Error) in neither."""
         before = [(job, {name: getattr(job, name) for name in change}) for job, change in changes]
@@ -274,6 +287,7 @@ class Cluster:
             return nothing
         for start in found.starts:
             self._steps.launch(start.job)
+        self._tell_change()
         return nothing
 
     def _pass(self) -> EasyPass:
@@ -315,6 +329,7 @@ class Cluster:
             return plan
         for job in starting:
             self._steps.launch(job)
+        self._tell_change()
         return plan
 
     def _end(self, job: Job, end: End) -> None:
@@ -330,6 +345,7 @@ class Cluster:
         else:
             self._steps.forget(job.id)
         self._note_idle()
+        self._tell_change()
         self._wake()
 
     def _note_idle(self) -> None:

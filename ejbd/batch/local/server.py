@@ -28,6 +28,7 @@ from typing import Any
 
 import structlog
 
+from ejbd.batch.local.client import CHANGE_WAIT_S
 from ejbd.batch.local.cluster import Cluster, Refused
 from ejbd.batch.local.folding import Pool
 from ejbd.batch.local.jobs import Job
@@ -97,6 +98,13 @@ class Server:
 
     async def _do_list(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._cluster.listing()
+
+    async def _do_wait(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answers once something has changed, or after a while without."""
+        since = int(request["since"])
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._cluster.wait_for_change(since), CHANGE_WAIT_S)
+        return {"version": self._cluster.version}
 
     async def _do_find(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"ids": self._cluster.find([str(name) for name in request["names"]])}
