@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.base import ExecutableOption
 
 from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.models import (
@@ -28,7 +29,7 @@ from ejbd.api.models import (
 from ejbd.api.port import ManagerPort
 from ejbd.api.selecting import ELEMENTS, SELECTION, Selector, SomeSelector, job_of, select_job
 from ejbd.api.submission import read_submission, submitted
-from ejbd.api.views import job_detail, job_views
+from ejbd.api.views import ROW_HAS, JobRow, job_detail, job_rows, job_views
 from ejbd.errors import Code, EjbError
 from ejbd.store import queries
 from ejbd.store.models import Job
@@ -103,36 +104,59 @@ async def plan(manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
 @router.get("")
 async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter, Query()]) -> JobPage:
     """Jobs, newest first: one's own, for operators all users'."""
-    if query.user not in (None, caller.user) and not caller.sees_all:
-        raise EjbError(Code.FORBIDDEN, "the jobs of others are for operators to see", where="query.user")
-    user = query.user if caller.sees_all and not query.mine else caller.user
-    states = set(query.state or JobState)
-    if query.alive is not None:
-        states &= LIVING_JOB if query.alive else TERMINAL_JOB
+    _may_see(caller, query)
 
     def look(session: Session) -> JobPage:
         if query.number:
+            user = query.user if caller.sees_all and not query.mine else caller.user
             return JobPage(jobs=job_views(_numbered(session, query.number, user), session), next=None)
-        between = array = None
-        if query.array is not None:
-            array = queries.resolve_job(session, query.array, caller.user, all_users=caller.sees_all)
-        if query.select is not None:
-            between = queries.resolve_range(session, query.select, caller.user, all_users=caller.sees_all)
-        jobs = queries.list_jobs(
-            session,
-            user=user,
-            states=states if len(states) < len(JobState) else None,
-            queue=query.queue,
-            name=query.name,
-            array=None if array is None else array.id,
-            between=between,
-            limit=query.limit + 1,
-            before_seq=query.before,
-        )
-        page = jobs[: query.limit]
-        return JobPage(jobs=job_views(page, session), next=page[-1].seq if len(jobs) > len(page) else None)
+        page, older = _page(session, caller, query)
+        return JobPage(jobs=job_views(page, session), next=older)
 
     return await manager.store.read(look)
+
+
+async def list_rows(manager: ManagerPort, caller: Principal, query: JobFilter) -> tuple[list[JobRow], int | None]:
+    """The same as rows of a list that is looked at, without asking for numbers; and the `before` of the next page."""
+    _may_see(caller, query)
+
+    def look(session: Session) -> tuple[list[JobRow], int | None]:
+        page, older = _page(session, caller, query, [ROW_HAS])
+        return job_rows(page, session), older
+
+    return await manager.store.read(look)
+
+
+def _may_see(caller: Principal, query: JobFilter) -> None:
+    if query.user not in (None, caller.user) and not caller.sees_all:
+        raise EjbError(Code.FORBIDDEN, "the jobs of others are for operators to see", where="query.user")
+
+
+def _page(
+    session: Session, caller: Principal, query: JobFilter, options: Sequence[ExecutableOption] = ()
+) -> tuple[Sequence[Job], int | None]:
+    states = set(query.state or JobState)
+    if query.alive is not None:
+        states &= LIVING_JOB if query.alive else TERMINAL_JOB
+    between = array = None
+    if query.array is not None:
+        array = queries.resolve_job(session, query.array, caller.user, all_users=caller.sees_all)
+    if query.select is not None:
+        between = queries.resolve_range(session, query.select, caller.user, all_users=caller.sees_all)
+    jobs = queries.list_jobs(
+        session,
+        user=query.user if caller.sees_all and not query.mine else caller.user,
+        states=states if len(states) < len(JobState) else None,
+        queue=query.queue,
+        name=query.name,
+        array=None if array is None else array.id,
+        between=between,
+        limit=query.limit + 1,
+        before_seq=query.before,
+        options=options,
+    )
+    page = jobs[: query.limit]
+    return page, page[-1].seq if len(jobs) > len(page) else None
 
 
 def _numbered(session: Session, numbers: Sequence[str], user: str | None) -> list[Job]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from ejbd.api.models import (
     EventView,
@@ -67,6 +67,50 @@ def job_views(jobs: Sequence[Job], session: Session) -> list[JobView]:
     now, counts = time.time(), elements.counts(session, jobs)
     beside = _beside(jobs, session, now)
     return [JobView(**_job_fields(job, beside[job.id], now, counts.get(job.id))) for job in jobs]
+
+
+class JobRow(NamedTuple):
+    """A job in a list that is looked at: what stands in its row, and nothing that takes longer to find out."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: JobState
+    held: bool
+    processors: int
+    processes: int
+    progress: float
+    submit_s: float
+    start_s: float | None
+    end_s: float | None  # it ended, or is to end
+
+
+ROW_HAS = load_only(
+    *(Job.seq, Job.id, Job.name, Job.user, Job.queue, Job.state, Job.kind, Job.held, Job.processes, Job.walltime_s),
+    *(Job.submit_s, Job.start_s, Job.end_s, Job.expected_completion_s, Job.work_s, Job.work_rate, Job.work_as_of_s),
+    raiseload=True,
+)
+"""What is read of jobs for their rows: their requests and members, which are JSON, take as long as all the rest."""
+
+
+def job_rows(jobs: Sequence[Job], session: Session) -> list[JobRow]:
+    now, counts, held = time.time(), elements.counts(session, jobs), processors_held(jobs, session)
+    return [
+        JobRow(
+            *(job.id, job.name, job.user, job.queue, JobState(job.state), job.held, held.get(job.id, 0)),
+            *(job.processes, share_done(job, now, counts.get(job.id)), job.submit_s, job.start_s),
+            job.expected_completion_s if (end_s := ended_s(job)) is None else end_s,
+        )
+        for job in jobs
+    ]
+
+
+def share_done(job: Job, now: float, counts: dict[str, int] | None) -> float:
+    """Of the requested work; of an array (`counts`) the share of its elements that have ended."""
+    if counts is None:
+        return progress(job, now)
+    return sum(counts.get(state, 0) for state in TERMINAL_JOB) / max(1, sum(counts.values()))
 
 
 def job_detail(job: Job, session: Session) -> JobDetail:
@@ -212,9 +256,6 @@ def _alone(job: Job, now: float) -> float | None:
 
 
 def _job_fields(job: Job, beside: _Beside, now: float, counts: dict[str, int] | None) -> dict[str, object]:
-    done = progress(job, now)
-    if counts is not None:  # of an array: the share of its elements that have ended
-        done = sum(counts.get(state, 0) for state in TERMINAL_JOB) / max(1, sum(counts.values()))
     return {
         "id": job.id,
         "name": job.name,
@@ -233,7 +274,7 @@ def _job_fields(job: Job, beside: _Beside, now: float, counts: dict[str, int] | 
         "end_s": ended_s(job),
         "rigid_start_s": job.rigid_start_s,
         "expected_completion_s": job.expected_completion_s,
-        "progress": done,
+        "progress": share_done(job, now, counts),
         "exit_code": job.exit_code,
         "reason": job.reason,
         "number": job.number,

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import Select, case, func, or_, select
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.base import ExecutableOption
 
 from ejbd.core import overhead
 from ejbd.core.cost import RECENT
@@ -50,13 +51,14 @@ def list_jobs(
     between: tuple[int, int] | None = None,
     limit: int = 100,
     before_seq: int | None = None,
+    options: Sequence[ExecutableOption] = (),
 ) -> Sequence[Job]:
     """Jobs, newest first. The next page is the one `before_seq` of the last job of this one.
 
     `between`: the `seq` of two jobs, both of which are meant, too. Elements are listed of one `array` alone: otherwise
     the job stands for them that the array is.
     """
-    query = select(Job).order_by(Job.seq.desc()).limit(limit)
+    query = select(Job).order_by(Job.seq.desc()).limit(limit).options(*options)
     query = query.where(Job.array_id.is_(None) if array is None else Job.array_id == array)
     if name is not None:
         query = query.where(Job.name == name)

@@ -16,6 +16,8 @@ from ejbd.api.selecting import Selector
 from ejbd.errors import Code, EjbError
 from ejbd.web.forms import Form
 from ejbd.web.render import html
+from ejbd.web.shared import Shared
+from ejbd.web.site import Site
 
 router = APIRouter(prefix="/web")
 _ACTS = {"cancel": jobs.cancel, "hold": jobs.hold, "release": jobs.release}
@@ -36,7 +38,12 @@ async def steer(
 
 @router.post("/queues/{name}/{act}")
 async def set_queue(
-    manager: Manager, caller: Caller, form: Form, name: QueueName, act: Annotated[Literal["set", "resume"], Path()]
+    request: Request,
+    manager: Manager,
+    caller: Caller,
+    form: Form,
+    name: QueueName,
+    act: Annotated[Literal["set", "resume"], Path()],
 ) -> Response:
     """Set a queue's elasticity (empty: as configured), or have it tried again at once. For operators."""
     if act == "resume":
@@ -46,6 +53,8 @@ async def set_queue(
         if wanted not in ("", "on", "off", "auto"):
             raise EjbError(Code.INVALID, f"elasticity is on, off or auto, not {wanted[:20]!a}", where="elasticity")
         await queues.set_queue(manager, caller, name, {"elasticity": wanted or None})
+    sites: Shared[Site] = request.app.state.sites
+    sites.forget()
     return RedirectResponse(f"/web/queues#{quote(name)}", 303)
 
 

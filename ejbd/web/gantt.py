@@ -51,7 +51,7 @@ class Lane:
 
 @dataclass(slots=True)
 class Nodes:
-    """The nodes in their order."""
+    """The nodes in their order. What has one does not change it."""
 
     names: list[str] = field(default_factory=list)
     processors: list[int] = field(default_factory=list)
@@ -60,14 +60,7 @@ class Nodes:
 
     @classmethod
     def of(cls, picture: ClusterPicture) -> Nodes:
-        found = cls()
-        for one in picture.nodes:
-            for name in _names_in(one.nodes):
-                found.at[name] = len(found.names)
-                found.names.append(name)
-                found.processors.append(one.processors)
-                found.usable.append(one.usable)
-        return found
+        return _nodes_of(tuple((one.nodes, one.processors, one.usable) for one in picture.nodes))
 
     def lanes(self, first: int, last: int) -> list[Lane]:
         """Lanes of the nodes from `first` to `last`, 60 at most."""
@@ -78,6 +71,19 @@ class Nodes:
             name = self.names[at] if end - at == 1 else f"{self.names[at]} – {self.names[end - 1]}"
             found.append(Lane(name, at, end))
         return found
+
+
+@lru_cache(4)
+def _nodes_of(alike: tuple[tuple[str, int, bool], ...]) -> Nodes:
+    """Kept: nodes come and go far less often than pictures."""
+    found = Nodes()
+    for nodes, processors, usable in alike:
+        for name in _names_in(nodes):
+            found.at[name] = len(found.names)
+            found.names.append(name)
+            found.processors.append(processors)
+            found.usable.append(usable)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +226,12 @@ def linked(bar: BarView, drawn: str) -> str:
 
 def free_place(taken: list[tuple[float, float, float, float]], when: tuple[float, float], share: float) -> float:
     """The highest place of a lane that is free meanwhile, 0 to 1; its foot where there is none."""
-    tops = sorted({0.0, *(foot for start, end, _, foot in taken if start < when[1] and end > when[0])})
-    for top in tops:
+    beside = [(top, foot) for start, end, top, foot in taken if start < when[1] and end > when[0]]
+    for top in sorted({0.0, *(foot for _, foot in beside)}):
         foot = top + share
-        if foot <= 1.001 and not any(
-            start < when[1] and end > when[0] and other < foot - 1e-9 and below > top + 1e-9
-            for start, end, other, below in taken
-        ):
+        if foot > 1.001:
+            break
+        if not any(other < foot - 1e-9 and below > top + 1e-9 for other, below in beside):
             taken.append((*when, top, foot))
             return top
     return max(0.0, 1.0 - share)

@@ -15,8 +15,9 @@ from ejbd.api import jobs, timelines
 from ejbd.api.auth import Caller, Manager
 from ejbd.api.events import newest_events
 from ejbd.api.gantt import svg
-from ejbd.api.models import JobDetail, JobView
+from ejbd.api.models import JobDetail
 from ejbd.api.selecting import Selector
+from ejbd.api.views import JobRow
 from ejbd.core.progress import degree
 from ejbd.web.render import ENVIRONMENT, html, share
 from ejbd.web.shared import Shared
@@ -67,7 +68,7 @@ class Row:
     end_s: float | None
 
     @classmethod
-    def of(cls, job: JobView, sees_all: bool) -> Row:
+    def of(cls, job: JobRow, sees_all: bool) -> Row:
         return cls(
             id=job.id,
             name=job.name,
@@ -80,7 +81,7 @@ class Row:
             done=share(job.progress),
             submit_s=job.submit_s,
             start_s=job.start_s,
-            end_s=job.end_s if job.end_s is not None else job.expected_completion_s,
+            end_s=job.end_s,
         )
 
 
@@ -128,9 +129,9 @@ async def listed(
     )
 
     async def look() -> Listed:
-        page = await jobs.list_jobs(manager, caller, query)
-        rows = Markup("").join(_row(Row.of(job, caller.sees_all)) for job in page.jobs)
-        return Listed(rows, None if page.next is None else filters.address(before=page.next))
+        found, older = await jobs.list_rows(manager, caller, query)
+        rows = Markup("").join([_row(Row.of(job, caller.sees_all)) for job in found])
+        return Listed(rows, None if older is None else filters.address(before=older))
 
     lists: Shared[Listed] = request.app.state.lists
     found = await lists.get((caller.sees_all, caller.user, filters, before), look)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from fastapi import Request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from ejbd import __version__
 from ejbd.api.access.cookies import cookie_of, form_mark
 from ejbd.api.auth import Principal
 from ejbd.web.gantt import about
-from ejbd.wire.kinds import EventKind
 from ejbd.wire.rights import Scope
+
+LARGE = 4096  # bytes, above which a part of a page is packed
 
 
 def moment(at_s: float | None) -> Markup:
@@ -73,15 +77,45 @@ ENVIRONMENT.filters |= {
     "share": share,
     "about": about,
 }
-ENVIRONMENT.globals |= {"version": __version__, "kinds": " ".join(kind.value for kind in EventKind), "caller": None}
+ENVIRONMENT.globals |= {"version": __version__, "caller": None}
 
 
-def html(template: str, asked: tuple[Request, Principal] | None, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page; `asked`: the request and its user, of a page that is for a user."""
+HAVE, IS = "X-EJB-Have", "X-EJB-Is"
+"""What the page has of itself already, and what it is sent: by a digest. The page's script sends it back."""
+
+
+def html(template: str, asked: tuple[Request, Principal] | None, status: int = 200, **values: Any) -> Response:
+    """A page; `asked`: the request and its user, of a page that is for a user.
+
+    A page that looks anew gets what stands in it alone, and nothing where that is as it was.
+    """
+    part = asked is not None and asked[0].headers.get("HX-Request") == "true"
     if asked is not None:
         request, caller = asked
         mark = form_mark(cookie_of(request) or "")
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         steers = caller.scope.covers(Scope.SUBMIT)
         values |= {"caller": caller, "mark": mark, "here": here, "steers": steers}
-    return HTMLResponse(ENVIRONMENT.get_template(template).render(**values), status)
+    layout = "part.html" if part else "base.html"
+    text = ENVIRONMENT.get_template(template).render(layout=layout, **values)
+    if asked is None or not part:
+        return HTMLResponse(text, status)
+    # Together with a mark nothing is packed: how long it is then would tell of the mark.
+    return _part(asked[0], text.encode(), packs=mark not in text)
+
+
+def _part(request: Request, text: bytes, packs: bool) -> Response:
+    digest = blake2b(text, digest_size=12).hexdigest()
+    if request.headers.get(HAVE) == digest:
+        return Response(status_code=204, headers={IS: digest})
+    headers = {IS: digest}
+    if packs and len(text) > LARGE and "gzip" in request.headers.get("Accept-Encoding", ""):
+        text = _packed(text)
+        headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return HTMLResponse(text, headers=headers)
+
+
+@lru_cache(8)
+def _packed(text: bytes) -> bytes:
+    """Kept: what many look at is packed once."""
+    return gzip.compress(text, 1, mtime=0)

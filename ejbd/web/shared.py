@@ -35,6 +35,10 @@ class Shared(Generic[T]):
                 del self._made[key]
             raise
 
+    def forget(self) -> None:
+        """What follows sees what was changed just now."""
+        self._made.clear()
+
 
 class _Answer(Generic[T]):
     """One that is being made, or was made."""

@@ -40,7 +40,8 @@ def page_server(folder: Path) -> Iterator[ApiServer]:
     """A server with an operator, otto, and a small cluster; each look draws the picture anew."""
     made = ApiServer(folder, settings={"operators": ["otto"]})
     made.manager.view = cluster_view(jobs=(batch_job("77", ["n1", "n2"], 32),))
-    made.servers.app.state.pictures.most_s = made.servers.app.state.lists.most_s = 0.0
+    state = made.servers.app.state
+    state.pictures.most_s = state.lists.most_s = state.sites.most_s = 0.0
     try:
         yield made
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import Engine, event, select
 
 from ejbd.core.lateness import (
     FEWEST_ENDS,
@@ -96,6 +96,36 @@ async def test_jobs_in_time_and_a_queue_without_the_rule_do_not_stop(tmp_path: P
     live.clock.now += 60.0  # more than its work, which J0 could have begun at once
     await ends(live, job, 2 * FEWEST_ENDS, live.clock.now + 100.0)
     assert (await live.plan())["elastic"]
+
+
+async def test_without_a_stop_polls_ask_nothing_about_stops_and_with_one_they_do(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, stop_when_late="on")
+    live.batch.free = 0
+    await live.poll(1)
+    job = await live.submit(walltime_s=1000.0)
+    live.clock.now += 60.0
+    await live.poll(5)
+    asked: list[str] = []
+
+    @event.listens_for(Engine, "before_cursor_execute")
+    def heard(connection: object, cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    def of_stops() -> int:
+        return sum("queue_pauses" in one and "until_s IS NOT NULL" in one for one in asked)
+
+    try:
+        before = of_stops()
+        await live.poll(5)
+        without = of_stops()
+        await ends(live, job, FEWEST_ENDS, live.clock.now - 100.0)
+        ended = of_stops()
+        await live.poll(5)
+        stopped = of_stops()
+    finally:
+        event.remove(Engine, "before_cursor_execute", heard)
+    # Pauses of submissions are asked for in every poll by other rules; a stop that stands is one statement more.
+    assert stopped - ended == without - before + 1
 
 
 def test_the_rule() -> None:

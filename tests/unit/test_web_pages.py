@@ -271,6 +271,32 @@ def test_a_queue_shows_its_calendar(server: ApiServer, ada: httpx.Client, otto: 
         server.run(server.manager.clear_queue_windows("main", None, "otto"))
 
 
+def test_a_page_that_looks_anew_is_sent_what_changed_and_once_packed(
+    server: ApiServer, ada: httpx.Client, otto: httpx.Client
+) -> None:
+    job = submit(server, "ada", "to-look-at")
+    again = {"HX-Request": "true"}
+    for path in ("/", "/web/jobs", f"/web/jobs/{job}", "/web/queues", "/web/savings", "/web/health"):
+        part = ada.get(path, headers=again).text
+        assert part.strip().startswith('<div id="live"') and "<html" not in part
+        assert part.count('id="live"') == 1 and "</main>" not in part
+    first = ada.get("/web/jobs", headers=again)
+    have = {**again, "X-EJB-Have": first.headers["X-EJB-Is"]}
+    assert (ada.get("/web/jobs", headers=have).status_code, otto.get("/web/jobs", headers=have).status_code) == (
+        204,
+        200,
+    )
+    assert ada.get("/web/jobs").status_code == 200  # a browser that loads the page has nothing yet
+    submit(server, "ada", "one more")
+    assert ">one more<" in ada.get("/web/jobs", headers=have).text
+    jobs = [batch_job(str(at), [f"n{at + 1}"], 16) for at in range(400)]
+    server.manager.view = cluster_view(5000, jobs=tuple(jobs))
+    packed = ada.get("/", headers={**again, "Accept-Encoding": "gzip"})
+    assert packed.headers["content-encoding"] == "gzip" and int(packed.headers["content-length"]) < len(packed.text) / 2
+    assert "content-encoding" not in ada.get("/", headers={**again, "Accept-Encoding": "identity"}).headers
+    server.manager.view = cluster_view()
+
+
 def test_many_nodes_are_grouped_and_each_group_leads_to_its_own_picture(server: ApiServer, ada: httpx.Client) -> None:
     jobs = [batch_job(str(at), [f"n{at + 1}", f"n{at + 2}"], 32) for at in range(0, 1000, 2)]
     server.manager.view = cluster_view(5000, jobs=tuple(jobs))

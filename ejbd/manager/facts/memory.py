@@ -41,6 +41,7 @@ class Memory:
     raises_from_s: float = 0.0  # when limits may be lowered again that have to be raised
     changed: dict[str, Changed] | None = None  # by subjobs, as told (None: not read yet)
     rests: bool = False  # the batch system's scheduling is switched off, as told
+    stops_stand: bool = True  # a queue may be stopped that lost (True: not known yet)
 
     def snapshot(self) -> Memory:
         """As it is now, for a reader. A dict is copied in one step, without another thread between."""

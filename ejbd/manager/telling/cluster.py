@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
-from typing import TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -95,7 +95,7 @@ def told_cluster(session: Session, view: ClusterView, user: str, sees_all: bool,
 
     Jobs of others are processors that are held, without a name: unless `sees_all` nothing else of them is told.
     """
-    of_batch = _subjobs(session, since_s)
+    of_batch, whole = _subjobs(session, since_s), _whole(view)
     degrees = _degrees(session)
     bars: list[ToldBar] = []
     shown: set[str] = set()
@@ -106,52 +106,65 @@ def told_cluster(session: Session, view: ClusterView, user: str, sees_all: bool,
         processors: int,
         start_s: float,
         end_s: float | None,
-        job: Job | None = None,
+        ours: _Ours | None = None,
     ) -> ToldBar:
-        seen = job is not None and (sees_all or job.user == user)
-        kind = kind if seen or kind not in (BarKind.ELASTIC, BarKind.J0) else _OF_OTHERS[kind]
+        job = ours if ours is not None and (sees_all or ours.user == user) else None
+        kind = kind if job is not None or kind not in (BarKind.ELASTIC, BarKind.J0) else _OF_OTHERS[kind]
         return {
             "kind": kind,
-            "job": job.id if job is not None and seen else "",
-            "name": job.name if job is not None and seen else "",
-            "user": job.user if job is not None and seen else "",
+            "job": job.job if job is not None else "",
+            "name": job.name if job is not None else "",
+            "user": job.user if job is not None else "",
             "processors": processors,
             "nodes": _folded(tuple(nodes)),
             "start_s": start_s,
             "end_s": end_s,
-            "degree": degrees.get(job.id, 0) if job is not None and seen else 0,
-            "mine": job is not None and job.user == user,
+            "degree": degrees.get(job.job, 0) if job is not None else 0,
+            "mine": ours is not None and ours.user == user,
         }
 
     for one in view.jobs:
         ours = of_batch.get(one.base_id)
         if ours is not None:
-            shown.add(ours[0].id)
+            shown.add(ours.subjob)
         found = _bar_of(one, view, ours)
         if found is None:
             continue
-        kind, nodes, start_s, end_s = found
-        made = bar(kind, nodes, one.processors, start_s, end_s, ours[1] if ours is not None else None)
+        kind, held, start_s, end_s = found
+        made = bar(kind, held, one.processors, start_s, end_s, ours)
         if ours is None and sees_all:
             made["job"], made["name"], made["user"] = one.id, one.name, one.user
         bars.append(made)
-    for subjob, job in of_batch.values():
-        if subjob.id not in shown and subjob.start_s is not None and subjob.state in TERMINAL_SUBJOB:
-            past = bar(BarKind.ELASTIC, map(str, subjob.nodes), subjob.processors, subjob.start_s, subjob.end_s, job)
+    for one_of in of_batch.values():
+        if one_of.subjob not in shown and one_of.start_s is not None and one_of.state in TERMINAL_SUBJOB:
+            nodes = map(str, one_of.nodes)
+            past = bar(BarKind.ELASTIC, nodes, one_of.processors, one_of.start_s, one_of.end_s, one_of)
             bars.append({**past, "degree": 0})
     for kept in view.site_reservations:
         end_s = kept.end_s if math.isfinite(kept.end_s) else None
         about = bar(BarKind.RESERVATION, kept.nodes, kept.processors or 0, kept.start_s, end_s)
         bars.append({**about, "name": kept.what})
-    usable = [node for node in view.nodes if node.usable]
-    return {
-        "at_s": view.time_s,
-        "processors": sum(node.processors for node in view.nodes),
-        "free": sum(node.free for node in usable),
-        "nodes": _nodes(view.nodes),
-        "bars": bars,
-        "rooms": [_room(view, queue) for queue in view.queues],
-    }
+    return {**whole, "bars": bars}
+
+
+_last: tuple[ClusterView, ToldCluster] | None = None
+
+
+def _whole(view: ClusterView) -> ToldCluster:
+    """What is the same for all that ask, without bars: made once a poll."""
+    global _last
+    known = _last
+    if known is None or known[0] is not view:
+        made: ToldCluster = {
+            "at_s": view.time_s,
+            "processors": sum(node.processors for node in view.nodes),
+            "free": sum(node.free for node in view.nodes if node.usable),
+            "nodes": _nodes(view.nodes),
+            "bars": [],
+            "rooms": [_room(view, queue) for queue in view.queues],
+        }
+        known = _last = view, made
+    return known[1]
 
 
 def _room(view: ClusterView, queue: QueueView) -> ToldRoom:
@@ -171,26 +184,49 @@ _OF_OTHERS = {BarKind.ELASTIC: BarKind.OTHER, BarKind.J0: BarKind.PLANNED}
 
 
 def _bar_of(
-    one: BatchJobView, view: ClusterView, ours: tuple[Subjob, Job] | None
+    one: BatchJobView, view: ClusterView, ours: _Ours | None
 ) -> tuple[BarKind, tuple[str, ...], float, float | None] | None:
     if one.state.holds_processors:
-        kind = BarKind.ELASTIC if ours is not None and ours[1].elastic else BarKind.OTHER
+        kind = BarKind.ELASTIC if ours is not None and ours.elastic else BarKind.OTHER
         return kind, one.nodes, one.start_s if one.start_s is not None else view.time_s, one.end_s
     if one.state is not BatchState.PENDING or one.planned_start_s is None:
         return None
     end_s = None if one.walltime_s is None else one.planned_start_s + one.walltime_s
-    is_j0 = ours is not None and ours[0].role in J0_ROLES
+    is_j0 = ours is not None and ours.role in J0_ROLES
     return BarKind.J0 if is_j0 else BarKind.PLANNED, one.planned_nodes, one.planned_start_s, end_s
 
 
-def _subjobs(session: Session, since_s: float) -> dict[str, tuple[Subjob, Job]]:
+class _Ours(NamedTuple):
+    """A subjob with its job, of which no more is read than is told: requests, which are JSON, take longer than that."""
+
+    subjob: str
+    batch_id: str
+    role: str
+    state: str
+    nodes: list[Any]
+    processors: int
+    start_s: float | None
+    end_s: float | None
+    job: str
+    name: str
+    user: str
+    elastic: bool
+
+
+_COLUMNS = (
+    *(Subjob.id, Subjob.batch_id, Subjob.role, Subjob.state, Subjob.nodes, Subjob.processors, Subjob.start_s),
+    *(Subjob.end_s, Job.id, Job.name, Job.user, Job.elastic),
+)
+
+
+def _subjobs(session: Session, since_s: float) -> dict[str, _Ours]:
     """EJB's subjobs that have not ended, or ended of late, by their batch jobs' ids."""
     lately = or_(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.end_s >= since_s)
-    rows = select(Subjob, Job).join(Job, Job.id == Subjob.job_id).where(Subjob.batch_id.is_not(None), lately)
-    rows = rows.order_by(Subjob.created_s.desc()).limit(MOST_PAST)
-    found: dict[str, tuple[Subjob, Job]] = {}
-    for subjob, job in session.execute(rows):
-        found.setdefault(subjob.batch_id or "", (subjob, job))
+    rows = select(*_COLUMNS).join(Job, Job.id == Subjob.job_id).where(Subjob.batch_id.is_not(None), lately)
+    found: dict[str, _Ours] = {}
+    for row in session.execute(rows.order_by(Subjob.created_s.desc()).limit(MOST_PAST)):
+        one = _Ours(*row)
+        found.setdefault(one.batch_id, one)
     return found
 
 

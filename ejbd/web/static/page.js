@@ -36,10 +36,9 @@
     }
   }
 
-  // -- news: the daemon's own stream of events ----------------------------------------------------------------------
+  // -- news: the daemon says that there are some ---------------------------------------------------------------------
 
   const told = document.getElementById("connection");
-  let last = null;
   let looked = 0;
   let took = 0;
   let timer = 0;
@@ -65,8 +64,14 @@
   }
 
   function end() {
+    if (over) return;
     over = true;
-    say("signed out: load the page anew", true);
+    say("signed out; what is shown may be old: ", true);
+    if (!told) return;
+    const back = document.createElement("a");
+    back.href = location.href;
+    back.textContent = "sign in again";
+    told.append(back);
   }
 
   // A stream that is refused says no more than one that nothing answers.
@@ -81,12 +86,8 @@
   }
 
   function listen() {
-    const source = new EventSource(below + "/v1/events/stream" + (last === null ? "" : "?after=" + last));
-    const heard = (event) => {
-      if (event.lastEventId) last = event.lastEventId;
-      soon();
-    };
-    for (const kind of (document.body.dataset.kinds || "").split(" ")) source.addEventListener(kind, heard);
+    const source = new EventSource(below + "/web/news");
+    source.addEventListener("news", soon);
     let away = true; // what happened between the page and its stream is in neither: one look more shows it
     source.onopen = () => {
       say("live", false);
@@ -122,7 +123,15 @@
     }
     localTimes(document);
   });
-  document.body.addEventListener("htmx:afterRequest", () => { took = Date.now() - looked; });
+  // What is shown has a digest, by which the daemon sees that it would send the same again, and sends nothing.
+  let have = "";
+  document.body.addEventListener("htmx:configRequest", (event) => {
+    if (have) event.detail.headers["X-EJB-Have"] = have;
+  });
+  document.body.addEventListener("htmx:afterRequest", (event) => {
+    took = Date.now() - looked;
+    if (event.detail.successful) have = event.detail.xhr.getResponseHeader("X-EJB-Is") || "";
+  });
   document.body.addEventListener("htmx:responseError", (event) => {
     if (event.detail.xhr.status === 401) end();
   });

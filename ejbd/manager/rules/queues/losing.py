@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from ejbd.core.lateness import FEWEST_ENDS, is_later, loses, stop_s
 from ejbd.core.shortruns import NEWEST_RUNS
-from ejbd.manager.effects import Effects, Insert, note, tell
+from ejbd.manager.effects import Effects, Insert, Keep, note, tell
 from ejbd.manager.effects.ends import End, Final, Outcome
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
@@ -41,15 +41,21 @@ def note_end(world: JobWorld, end: End, outcome: Outcome) -> Effects[None]:
         pause = stop_s(row.failures)
         why = f"{sum(ends)} of the last {len(ends)} elastic jobs ended later than J0 could hope to"
         yield note(row, jobs=[], failures=row.failures + 1, reason=why, since_s=ctx.now, until_s=ctx.now + pause)
+        yield Keep({"stops_stand": True})
         yield tell(EventKind.QUEUE_PAUSED, queue=job.queue, what=WHAT, whose="", reason=why, pause_s=pause)
     elif len(ends) >= FEWEST_ENDS and 2 * sum(ends) < len(ends):
         yield note(row, failures=0)
 
 
 def turn(ctx: Context) -> Effects[None]:
-    """Once a poll: stops that are over, or of queues where the rule is off by now."""
+    """Once a poll: stops that are over, or of queues where the rule is off by now. Without a stop nothing is asked."""
+    if not ctx.memory.stops_stand:
+        return
     query = select(QueuePause).where(QueuePause.what == WHAT, QueuePause.until_s.is_not(None))
-    for row in list(ctx.session.scalars(query)):
+    rows = list(ctx.session.scalars(query))
+    if not rows:  # and not once they are ended here: that may be undone
+        yield Keep({"stops_stand": False})
+    for row in rows:
         why = "" if watched(ctx, row.name) else "stop_when_late is off"
         if row.until_s is not None and row.until_s <= ctx.now:
             why = "its time is over"
