@@ -109,6 +109,16 @@ class BundlingParameters(Parameters):
         ),
     ] = Guard.OFF
 
+    turns: Annotated[
+        bool,
+        Parameter(
+            says="with the guard: no elastic job starts on its J0 before it would under plain EASY, as long as another "
+            "job waits though it would have started by then",
+            more="room is borrowed all the same",
+            simulated_only=True,
+        ),
+    ] = False
+
     @property
     def rules(self) -> Rules:
         """The same for the kernels, every figure of its one type."""
@@ -170,7 +180,13 @@ def rules_of(parameters: Parameters) -> Rules:
     deltas = deltas_for_kernels(parameters.delta, parameters.pace)
     guard = getattr(parameters, "guard", Guard.OFF)
     guards = guard is Guard.ON or (guard is Guard.AUTO and bool(rules.suspend))
-    return rules._replace(delta=deltas, guard=int(guards))  # type: ignore[attr-defined,no-any-return]
+    turns = bool(guards) and bool(rules.turns)
+    return rules._replace(delta=deltas, guard=int(guards), turns=turns)  # type: ignore[attr-defined,no-any-return]
+
+
+def keeps_turns(parameters: Parameters) -> bool:
+    """Whether J0s may have to stay (:mod:`ejbd.core.bundling.turns`)."""
+    return bool(rules_of(parameters).turns)
 
 
 def _form(rungs: Rungs | None) -> tuple[int, float, list[int], list[float], list[float]]:
@@ -201,6 +217,7 @@ def rules_of_one(rules: Rules, omax: int, runs_s: float) -> Rules:
         act_in_move=rules.act_in_move,
         min_left_s=rules.min_left_s,
         guard=rules.guard,  # type: ignore[arg-type]
+        turns=rules.turns,
         form=rules.form,
         alpha=rules.alpha,
         widths=rules.widths,
