@@ -99,7 +99,7 @@ def react(w: World, policy: int, rules: Rules) -> None:
     while again and w.count[FAULT] == 0:
         again = False
         if policy == EJB:
-            keep_turns(w, rules)
+            keep_turns(w)
         starts = schedule(w, policy)
         for index in range(starts):
             job = w.started[index]

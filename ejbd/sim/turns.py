@@ -5,15 +5,14 @@ A J0 that stays counts as wider than the machine, which EASY passes over.
 
 from __future__ import annotations
 
-from ejbd.core.bundling.parameters import Rules
 from ejbd.core.bundling.turns import is_before, waits_beyond
 from ejbd.core.kernel import kernel
 from ejbd.core.shadow import shadow_arrives, shadow_turns_to
-from ejbd.sim.world import HEAD, KEPT, NEXT, NOW, QUEUED, RUNNING, SEEN, TOTAL, TURNS, WAITING, World
+from ejbd.sim.world import HEAD, KEPT, NEXT, NOW, QUEUED, RIGID, RUNNING, SEEN, TOTAL, TURNS, WAITING, World
 
 
 @kernel
-def keep_turns(w: World, rules: Rules) -> None:
+def keep_turns(w: World) -> None:
     """Bring the shadow up to now, and let J0s stay or go."""
     if w.count[TURNS] == 0:
         return
@@ -26,7 +25,7 @@ def keep_turns(w: World, rules: Rules) -> None:
     beyond = False
     for at in range(w.count[QUEUED]):
         job = w.queue[at]
-        if w.mode[job] != RUNNING and waits_beyond(w.shadow.start[job], now, rules.lambda_s):
+        if w.mode[job] == RIGID and waits_beyond(w.shadow.start[job], now):
             beyond = True
             break
     if not beyond and w.count[KEPT] == 0:

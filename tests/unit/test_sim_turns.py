@@ -1,4 +1,4 @@
-"""Turns: no J0 starts before its turn under plain EASY while another job waits beyond its own."""
+"""Turns: no J0 starts before its turn under plain EASY while a job that is not elastic waits beyond its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ejbd.sim.run import Policy, refuse_fault, run
 from ejbd.sim.settings import Setting, Source, play, play_targets
 from ejbd.sim.swf import write_swf
 from ejbd.sim.workload import Workload, workload_of
-from ejbd.sim.world import ELASTIC, KEPT, NOW, ON_PLACE_HOLDER, QUEUED, RUNNING, kernel_rules, new_world
+from ejbd.sim.world import ELASTIC, KEPT, NOW, ON_PLACE_HOLDER, QUEUED, RIGID, kernel_rules, new_world
 
 TURNS = BundlingParameters(suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, turns=True)
 
@@ -31,7 +31,7 @@ def a_log(model: Model = Model.LUBLIN, seed: int = 500, jobs: int = 300) -> Work
 def test_without_an_elastic_job_the_shadow_is_what_happens(model: Model) -> None:
     load = a_log(model)
     rigid = [0] * len(load)
-    w = new_world(load.jobs, load.processors, np.array(rigid), elastic_rows=1, plain=True, turns=True)
+    w: Any = new_world(load.jobs, load.processors, np.array(rigid), elastic_rows=1, plain=True, turns=True)
     while next_time(w) < np.inf:
         step(w, Policy.EJB, PAPER_TIES, kernel_rules(TURNS, arrays=False))
     assert w.shadow.start[:-1] == w.start
@@ -52,7 +52,7 @@ def test_no_j0_starts_before_its_turn_while_another_job_waits_beyond_its_own() -
         stayed = max(stayed, w.count[KEPT])
         late = [
             job for job in w.queue[: w.count[QUEUED]]
-            if w.mode[job] != RUNNING and waits_beyond(w.shadow.start[job], now, rules.lambda_s)
+            if w.mode[job] == RIGID and waits_beyond(w.shadow.start[job], now)
         ]  # fmt: skip
         fresh = {job for job in range(len(load)) if w.mode[job] == ON_PLACE_HOLDER} - started
         started |= fresh

@@ -112,9 +112,9 @@ class BundlingParameters(Parameters):
     turns: Annotated[
         bool,
         Parameter(
-            says="with the guard: no elastic job starts on its J0 before it would under plain EASY, as long as another "
-            "job waits though it would have started by then",
-            more="room is borrowed all the same",
+            says="no elastic job starts on its J0 before it would under plain EASY, as long as one that is not elastic "
+            "waits though it would have started by then",
+            more="room is borrowed all the same; it goes with the guard",
             simulated_only=True,
         ),
     ] = False

@@ -97,7 +97,7 @@ def _write(out: Path, lines: list[Line], limit: int | None) -> list[Path]:
     some = f"Only the first {limit} rows of each log were simulated. " if limit else ""
     text = (
         f"# Turns on the logs of the paper\n\n{some}Change of the mean turnaround against EASY. Users with {FEW_JOBS} "
-        f"jobs and more; one loses much whose mean is above {TIMES:g} times EASY's, and {MORE_S / 60:g} minutes above "
+        f"jobs and more; one loses much where its mean is above {TIMES:g} times EASY's, and {MORE_S / 60:g} minutes above "
         f"it. Worst: of those that are {MORE_S / 60:g} minutes above it.\n\n{markdown_table(head, rows)}"
     )
     paths[0].write_text(text, encoding="utf-8")
