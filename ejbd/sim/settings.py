@@ -328,8 +328,8 @@ def _refuse_for_own(setting: Setting) -> None:
         named = "a fair order" if setting.elastic == BUNDLING else setting.elastic
         raise EjbError(
             Code.INVALID,
-            "--cancel-j0, --fold, --one-node and --poll, and launch, release, short-runs, stops and turns, are for "
-            f"EJB's own policy only, not for {named}",
+            "--cancel-j0, --fold, --one-node and --poll, and launch, release, short-runs, stops and j0-in-turn, are "
+            f"for EJB's own policy only, not for {named}",
         )
 
 
@@ -369,7 +369,7 @@ def play_targets(
     if setting.fold:
         raise EjbError(Code.INVALID, "targets are simulated without folding", hint="without fold")
     if keeps_turns(setting.parameters):
-        raise EjbError(Code.INVALID, "targets are simulated without turns", hint="without turns")
+        raise EjbError(Code.INVALID, "targets are simulated without turns of J0", hint="without j0-in-turn")
     if not setting.is_kernel:
         named = "a fair order" if setting.elastic == BUNDLING else setting.elastic
         what = f"targets are simulated under EJB's own policy, not under {named}"

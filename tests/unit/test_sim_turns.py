@@ -19,7 +19,9 @@ from ejbd.sim.swf import write_swf
 from ejbd.sim.workload import Workload, workload_of
 from ejbd.sim.world import ELASTIC, KEPT, NOW, ON_PLACE_HOLDER, QUEUED, RIGID, kernel_rules, new_world
 
-TURNS = BundlingParameters(suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, turns=True)
+TURNS = BundlingParameters(
+    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, j0_in_turn=True
+)
 
 
 def a_log(model: Model = Model.LUBLIN, seed: int = 500, jobs: int = 300) -> Workload:
@@ -67,7 +69,7 @@ def test_jobs_that_are_not_elastic_are_harmed_less() -> None:
     others = []
     for turns in (False, True):
         given = BundlingParameters(
-            suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, turns=turns
+            suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, j0_in_turn=turns
         )
         ejb = run(load, Policy.EJB, parameters=given, plain=True, checking=True)
         others.append((ejb.end - easy.end)[ejb.elastic == 0].mean())
@@ -78,13 +80,13 @@ def test_turns_are_refused_where_they_are_not_simulated(tmp_path: Path) -> None:
     log = tmp_path / "a.swf"
     write_swf(log, generate(Model.UNIFORM, jobs=20, processors=16, seed=1))
     source = Source(log, 16)
-    on = Setting().having({"suspend": "on", "turns": "on"})
-    with pytest.raises(EjbError, match="without turns"):
+    on = Setting().having({"suspend": "on", "j0-in-turn": "on"})
+    with pytest.raises(EjbError, match="without turns of J0"):
         play_targets(source, on)
-    with pytest.raises(EjbError, match="turns, are for EJB's own policy"):
+    with pytest.raises(EjbError, match="j0-in-turn, are for EJB's own policy"):
         play(source, on.having({"fair-half-life": "3600"}))
 
 
 def test_turns_are_a_matter_of_the_guard() -> None:
-    assert TURNS.rules.turns
-    assert not BundlingParameters(turns=True, guard=Guard.OFF).rules.turns
+    assert TURNS.rules.j0_in_turn
+    assert not BundlingParameters(j0_in_turn=True, guard=Guard.OFF).rules.j0_in_turn

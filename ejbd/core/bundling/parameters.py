@@ -109,7 +109,7 @@ class BundlingParameters(Parameters):
         ),
     ] = Guard.OFF
 
-    turns: Annotated[
+    j0_in_turn: Annotated[
         bool,
         Parameter(
             says="no elastic job starts on its J0 before it would under plain EASY, as long as one that is not elastic "
@@ -180,13 +180,13 @@ def rules_of(parameters: Parameters) -> Rules:
     deltas = deltas_for_kernels(parameters.delta, parameters.pace)
     guard = getattr(parameters, "guard", Guard.OFF)
     guards = guard is Guard.ON or (guard is Guard.AUTO and bool(rules.suspend))
-    turns = bool(guards) and bool(rules.turns)
-    return rules._replace(delta=deltas, guard=int(guards), turns=turns)  # type: ignore[attr-defined,no-any-return]
+    in_turn = bool(guards) and bool(rules.j0_in_turn)
+    return rules._replace(delta=deltas, guard=int(guards), j0_in_turn=in_turn)  # type: ignore[attr-defined,no-any-return]
 
 
 def keeps_turns(parameters: Parameters) -> bool:
     """Whether J0s may have to stay (:mod:`ejbd.core.bundling.turns`)."""
-    return bool(rules_of(parameters).turns)
+    return bool(rules_of(parameters).j0_in_turn)
 
 
 def _form(rungs: Rungs | None) -> tuple[int, float, list[int], list[float], list[float]]:
@@ -217,7 +217,7 @@ def rules_of_one(rules: Rules, omax: int, runs_s: float) -> Rules:
         act_in_move=rules.act_in_move,
         min_left_s=rules.min_left_s,
         guard=rules.guard,  # type: ignore[arg-type]
-        turns=rules.turns,
+        j0_in_turn=rules.j0_in_turn,
         form=rules.form,
         alpha=rules.alpha,
         widths=rules.widths,

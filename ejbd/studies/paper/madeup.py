@@ -112,7 +112,7 @@ def _play(model: Model, number: int, seed: int, jobs: int, again: int, turns: bo
                     guard=Guard.ON,
                     delta=delta,
                     lambda_s=lambda_s,
-                    turns=turns,
+                    j0_in_turn=turns,
                 )
                 outcome = run(workload, Policy.EJB, parameters=given, candidates=candidates, again=again)
                 after, elastic = outcome.end - workload.jobs.submit, outcome.elastic != 0

@@ -52,7 +52,12 @@ def reproduce_turns(traces: Path, out: Path, *, limit: int | None = None) -> lis
         for delta, lambda_s in PLACES:
             for turns in (False, True):
                 given = BundlingParameters(
-                    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=delta, lambda_s=lambda_s, turns=turns
+                    suspend=True,
+                    order=Order.LEAST_WORK,
+                    guard=Guard.ON,
+                    delta=delta,
+                    lambda_s=lambda_s,
+                    j0_in_turn=turns,
                 )
                 ejb = runs.ejb(f"{name}, Delta {delta:g}, lambda {lambda_s:g} s", workload, 8, given)
                 lines.append(Line(name, delta, lambda_s, turns, *_figures(workload, easy, ejb)))
@@ -97,8 +102,8 @@ def _write(out: Path, lines: list[Line], limit: int | None) -> list[Path]:
     some = f"Only the first {limit} rows of each log were simulated. " if limit else ""
     text = (
         f"# Turns on the logs of the paper\n\n{some}Change of the mean turnaround against EASY. Users with {FEW_JOBS} "
-        f"jobs and more; one loses much where its mean is above {TIMES:g} times EASY's, and {MORE_S / 60:g} minutes above "
-        f"it. Worst: of those that are {MORE_S / 60:g} minutes above it.\n\n{markdown_table(head, rows)}"
+        f"jobs and more; one loses much where its mean is above {TIMES:g} times EASY's, and {MORE_S / 60:g} minutes "
+        f"above it. Worst: of those that are {MORE_S / 60:g} minutes above it.\n\n{markdown_table(head, rows)}"
     )
     paths[0].write_text(text, encoding="utf-8")
     document = {"rows_of_each_log": limit, "lines": [asdict(one) for one in lines]}
