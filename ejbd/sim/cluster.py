@@ -9,6 +9,7 @@ from ejbd.core.easy import add_release, easy_schedule, fcfs_schedule
 from ejbd.core.kernel import kernel
 from ejbd.core.lasting import FEWEST_RUNS, noted
 from ejbd.core.lateness import with_one_more
+from ejbd.core.shadow import shadow_learns
 from ejbd.core.shortruns import is_short, learned, runs_are_short
 from ejbd.sim.heap import set_event
 from ejbd.sim.world import (
@@ -17,6 +18,7 @@ from ejbd.sim.world import (
     DUE,
     FAULT,
     FREE,
+    KEPT,
     LAUNCH_S,
     NOW,
     QUEUED,
@@ -29,6 +31,7 @@ from ejbd.sim.world import (
     SHORT_S,
     STAYS_RIGID,
     TOTAL,
+    TURNS,
     UNIT,
     USED,
     World,
@@ -117,6 +120,17 @@ def _move(w: World, source: int, target: int) -> None:
     w.queue_processors[target] = w.queue_processors[source]
     w.queue_walltime[target] = w.queue_walltime[source]
     w.queue_reserved[target] = w.queue_reserved[source]
+
+
+@kernel
+def head_at(w: World) -> int:
+    """Where the head of the queue stands: behind J0s that stay; -1 where none waits."""
+    if w.count[KEPT] == 0:
+        return 0 if w.count[QUEUED] > 0 else -1
+    for at in range(w.count[QUEUED]):
+        if w.queue_processors[at] <= w.count[TOTAL]:
+            return at
+    return -1
 
 
 @kernel
@@ -238,5 +252,7 @@ def end_rigid(w: World, job: int) -> None:
     learn_run(w, job)
     now = w.clock[NOW]
     w.end[job] = now
+    if w.count[TURNS] != 0:
+        shadow_learns(w.shadow, job, w.run[job], now)
     w.used[job] = w.processors[job] * (now - w.start[job])
     give_back(w, w.processors[job], w.start[job] + w.walltime[job], now)

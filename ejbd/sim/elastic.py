@@ -17,6 +17,7 @@ from ejbd.core.kernel import kernel
 from ejbd.core.lasting import FEWEST_RUNS
 from ejbd.core.lateness import FEWEST_ENDS, is_later, loses, promised_start, stop_s
 from ejbd.core.progress import round_up
+from ejbd.core.shadow import shadow_learns
 from ejbd.core.shortruns import learned
 from ejbd.sim.cluster import (
     APPLICATION_ENDS,
@@ -55,6 +56,7 @@ from ejbd.sim.world import (
     STOPS,
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
+    TURNS,
     USED,
     VISITS,
     WAITING,
@@ -376,6 +378,8 @@ def complete(w: World, job: int, rules: Rules) -> None:
             kept += 1
     w.count[VISITS] = kept
     drop_event(w, job)
+    if w.count[TURNS] != 0:
+        shadow_learns(w.shadow, job, w.run[job], now)
     if w.clock[RELEASE_S] > 0.0:
         w.mode[job] = RELEASING
         set_event(w, job, now + w.clock[RELEASE_S], APPLICATION_ENDS)

@@ -11,12 +11,14 @@ import math
 
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import kernel
+from ejbd.core.shadow import shadow_next
 from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, passes_through, schedule, start_rigid
 from ejbd.sim.elastic import application_event, become_elastic, begin_on_j0, placeholder_started
 from ejbd.sim.folding import fold_back, unfold
 from ejbd.sim.heap import drop_event, rank_of
 from ejbd.sim.invariants import check
 from ejbd.sim.offering import give_back_beyond, give_back_room, is_giving_back, offer_slots
+from ejbd.sim.turns import keep_turns
 from ejbd.sim.world import (
     DONE,
     EVENTS,
@@ -25,6 +27,7 @@ from ejbd.sim.world import (
     FRESH,
     HEAPED,
     IDLE_S,
+    KEPT,
     NEXT,
     NOW,
     QUEUED,
@@ -46,12 +49,15 @@ def next_time(w: World) -> float:
         time = w.submit[w.count[NEXT]]
     if w.count[HEAPED] > 0 and w.heap_time[0] < time:
         time = w.heap_time[0]
+    if w.count[KEPT] > 0:  # the turn of a J0 that stays may come
+        time = min(time, max(w.clock[NOW], shadow_next(w.shadow)))
     return time
 
 
 @kernel
 def next_event(w: World, ties: int) -> tuple[int, int]:
-    """Go on to the next event. A submission is carried out (-1); of others the job and the rank are said."""
+    """Go on to the next event. A submission is carried out (-1, and so is the shadow's); of others the job and
+    the rank are said."""
     time = next_time(w)
     elapsed = time - w.clock[NOW]
     if elapsed > 0.0:
@@ -66,6 +72,8 @@ def next_event(w: World, ties: int) -> tuple[int, int]:
     if submits and (ties == PYSS_TIES or not runs):
         enqueue(w, w.count[NEXT])
         w.count[NEXT] += 1
+        return -1, JOB_ENDS
+    if not runs:
         return -1, JOB_ENDS
     job = w.heap_job[0]
     rank = rank_of(w.heap_order[0])
@@ -91,6 +99,8 @@ def react(w: World, policy: int, rules: Rules) -> None:
     again = True
     while again and w.count[FAULT] == 0:
         again = False
+        if policy == EJB:
+            keep_turns(w)
         starts = schedule(w, policy)
         for index in range(starts):
             job = w.started[index]

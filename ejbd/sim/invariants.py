@@ -11,7 +11,7 @@ from ejbd.core.bundling.rungs import widest
 from ejbd.core.easy import shadow_time
 from ejbd.core.kernel import kernel
 from ejbd.core.progress import whole_units
-from ejbd.sim.cluster import EASY, EJB
+from ejbd.sim.cluster import EASY, EJB, head_at
 from ejbd.sim.elastic import held_processors
 from ejbd.sim.world import (
     BROKEN_PROGRESS,
@@ -24,7 +24,6 @@ from ejbd.sim.world import (
     NOW,
     OUT_OF_MEMORY,
     OVERCOMMITTED,
-    QUEUED,
     RUNNING,
     SHADOW,
     TOO_WIDE,
@@ -66,12 +65,13 @@ def check(w: World, policy: int, rules: Rules) -> None:
 @kernel
 def _check_head(w: World) -> None:
     """The head of the queue keeps its shadow time, or gets an earlier one."""
-    if w.count[QUEUED] == 0:
+    at = head_at(w)
+    if at < 0:
         w.count[HEAD] = -1
         return
     now = w.clock[NOW]
-    shadow, _ = shadow_time(w.queue_processors[0], w.ends, w.freed, w.count[DUE], w.count[FREE], now)
-    if w.count[HEAD] == w.queue[0] and shadow > w.clock[SHADOW]:
+    shadow, _ = shadow_time(w.queue_processors[at], w.ends, w.freed, w.count[DUE], w.count[FREE], now)
+    if w.count[HEAD] == w.queue[at] and shadow > w.clock[SHADOW]:
         w.count[FAULT] = HEAD_DELAYED
-    w.count[HEAD] = w.queue[0]
+    w.count[HEAD] = w.queue[at]
     w.clock[SHADOW] = shadow

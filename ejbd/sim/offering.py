@@ -21,7 +21,7 @@ from ejbd.core.kernel import kernel
 from ejbd.core.progress import whole_units
 from ejbd.core.room.slots import Margins, easy_slots, in_whole_units, left_out, shorten
 from ejbd.core.room.walltimes import asked_walltime, length_for_ranks, longest_walltime
-from ejbd.sim.cluster import dequeue, hold
+from ejbd.sim.cluster import dequeue, head_at, hold
 from ejbd.sim.elastic import (
     advance,
     has_stopped,
@@ -63,7 +63,8 @@ from ejbd.sim.world import (
 @kernel
 def find_slots(w: World, rules: Rules) -> int:
     """The slots that there are, as a live manager has them of its windows: how many."""
-    head = w.queue_processors[0] if w.count[QUEUED] > 0 else 0
+    at = head_at(w)
+    head = w.queue_processors[at] if at >= 0 else 0
     slots = easy_slots(
         head, w.ends, w.freed, w.count[DUE], w.count[FREE], w.clock[NOW], w.slot_processors, w.slot_durations,
         w.count[UNIT],

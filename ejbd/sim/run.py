@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters, keeps_turns
 from ejbd.core.parameters import Parameters
 from ejbd.errors import Code, EjbError
 from ejbd.sim import cluster, engine
@@ -106,7 +106,7 @@ def run(
             w = new_world(
                 workload.jobs, workload.processors, wanted, elastic_rows=rows, width=width, plain=not arrays,
                 costs=costs, unit=unit, folds=folds, likes=likes, short_s=short_runs * cost_s,
-                stops=stops,
+                stops=stops, turns=policy is Policy.EJB and keeps_turns(asked),
             )  # fmt: skip
             return w, int(policy), int(ties), kernel_rules(asked, arrays=arrays), checking
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ejbd.core.bundling.parameters import BundlingParameters
+from ejbd.core.bundling.parameters import BundlingParameters, keeps_turns
 from ejbd.core.cost import move_cost
 from ejbd.core.memory import NONE_FITS
 from ejbd.core.parameters import Declared, Parameters, simulated
@@ -328,12 +328,13 @@ def _candidates(workload: Workload, setting: Setting) -> Any:
 
 def _refuse_for_own(setting: Setting) -> None:
     costs = setting.poll_s or setting.launch_s or setting.release_s or setting.short_runs or setting.stops
+    costs = costs or keeps_turns(setting.parameters)
     if not setting.keep_placeholder or setting.parameters.node_limit >= 0 or costs or setting.fold:
         named = "a fair order" if setting.elastic == BUNDLING else setting.elastic
         raise EjbError(
             Code.INVALID,
-            "--cancel-j0, --fold, --one-node and --poll, and launch, release, short-runs and stops, are for EJB's own "
-            f"policy only, not for {named}",
+            "--cancel-j0, --fold, --one-node and --poll, and launch, release, short-runs, stops and j0-in-turn, are "
+            f"for EJB's own policy only, not for {named}",
         )
 
 
@@ -372,6 +373,8 @@ def play_targets(
         raise EjbError(Code.INVALID, "targets are simulated without the margins of a live manager", hint="without poll")
     if setting.fold:
         raise EjbError(Code.INVALID, "targets are simulated without folding", hint="without fold")
+    if keeps_turns(setting.parameters):
+        raise EjbError(Code.INVALID, "targets are simulated without turns of J0", hint="without j0-in-turn")
     if not setting.is_kernel:
         named = "a fair order" if setting.elastic == BUNDLING else setting.elastic
         what = f"targets are simulated under EJB's own policy, not under {named}"

@@ -12,6 +12,7 @@ from ejbd.core.bundling.parameters import Rules, rules_of
 from ejbd.core.kernel import Floats, Ints
 from ejbd.core.parameters import Parameters
 from ejbd.core.room.slots import NO_MARGINS, Margins
+from ejbd.core.shadow import Shadow, new_shadow
 
 # What a job is (`mode`). A candidate becomes elastic when it cannot start at once.
 # RELEASING: it is done, but its processors are not given back yet.
@@ -28,7 +29,9 @@ TOTAL, FREE, QUEUED, DUE, HEAPED, NEXT, SEQUENCE, VISITS, SPARE, EVENTS, FAULT, 
 FOLDS = 15
 # Of :mod:`ejbd.core.lateness`: 1 where the rule is on; the newest ends of elastic jobs; for how often it has stopped.
 WATCHES, LATE_BITS, LATE_ENDS, LATE, STOPS = range(16, 21)
-COUNTS = 21
+# Of :mod:`ejbd.sim.turns`: 1 where it is on; jobs that its shadow has seen; J0s that stay in the queue.
+TURNS, SEEN, KEPT = range(21, 24)
+COUNTS = 24
 # Entries of `clock`. WEIGHED: see :class:`Learned`. Then come the costs of candidates, :class:`Costs`, and its
 # margins, and what is learned of how long runs last (:mod:`ejbd.core.lasting`).
 NOW, IDLE_S, QUEUED_S, SHADOW, WEIGHED, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, POLL_S, START_UP_S, TAIL_S = range(12)
@@ -124,6 +127,7 @@ class World(NamedTuple):
     like_runs: Ints
     like_short: Ints
     promised: Floats
+    shadow: Shadow
 
     start: Floats
     end: Floats
@@ -231,13 +235,15 @@ def new_world(
     likes: Any = None,
     short_s: float = 0.0,
     stops: bool = False,
+    turns: bool = False,
 ) -> World:
     """An empty cluster of `total` processors before the first submission; `plain`: of lists, for interpreted kernels.
 
     `unit`: processors of a node, whole ones of which are reserved for the head of the queue (EASY and EJB). `folds`:
     jobs are folded in place before one is checkpointed for a waiting job. `likes`: for each job a number of the jobs
     that are like it, from 0 (-1: it is like none); runs below `short_s` are short ones.
-    `stops`: no job becomes elastic for a while where they have been late (:mod:`ejbd.core.lateness`).
+    `stops`: no job becomes elastic for a while where they have been late (:mod:`ejbd.core.lateness`). `turns`: J0s may
+    have to stay in the queue (:mod:`ejbd.core.bundling.turns`).
     """
     n = jobs.submit.shape[0]
     active = total + 2
@@ -270,6 +276,7 @@ def new_world(
     counts[UNIT] = unit
     counts[FOLDS] = int(folds)
     counts[WATCHES] = int(stops)
+    counts[TURNS] = int(turns)
     clock = floats(CLOCKS)
     clock[LAUNCH_S], clock[RELEASE_S], clock[SLACK_S], clock[KEEP_S] = costs[:4]
     clock[POLL_S], clock[START_UP_S], clock[TAIL_S] = costs.margins
@@ -287,6 +294,7 @@ def new_world(
         given(jobs.walltime if known is None else known.planned),
         given(np.zeros((n, 0)) if known is None else known.points),
         alike, ints(kinds), ints(kinds), ints(kinds), floats(n, np.inf),
+        new_shadow(n + 1 if turns else 1, total, unit, ints, floats),
         floats(n, -1.0), floats(n, -1.0), floats(n), floats(n), ints(n), ints(n),
         counts, clock, ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
         floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),

@@ -256,6 +256,9 @@ def reproduce(
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Play the logs that the guard's constants were chosen on (guard).")
     ] = False,
+    turns: Annotated[
+        bool, typer.Option("--turns", help="Let J0s stay until their turn while others wait beyond theirs (guard).")
+    ] = False,
     tests: Annotated[int, typer.Option("--tests", min=1, help="Draw so many tests (evolving).")] = 1000,
 ) -> None:
     """Make every table and figure of a paper's evaluation, with the paper's values beside ours; or make our own."""
@@ -288,13 +291,16 @@ def reproduce(
     elif what == "guard":
         from ejbd.studies.paper.guard import reproduce_guard
         from ejbd.studies.paper.madeup import reproduce_made
+        from ejbd.studies.paper.turns import reproduce_turns
 
         if traces is None and not made:
             hint = "or how many logs are to be made up of each model (--made)"
             raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces", hint=hint)
         with shown():
-            paths = reproduce_made(out_dir, made, tuned=tuned) if made else []
-            if traces is not None:
+            paths = reproduce_made(out_dir, made, tuned=tuned, turns=turns) if made else []
+            if traces is not None and turns:
+                paths += reproduce_turns(traces, out_dir, limit=limit)
+            elif traces is not None:
                 paths += reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     elif what == "reshape":
         from ejbd.studies.reshaping.reproduce import TABLES, reproduce_reshape

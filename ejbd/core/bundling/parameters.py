@@ -109,6 +109,16 @@ class BundlingParameters(Parameters):
         ),
     ] = Guard.OFF
 
+    j0_in_turn: Annotated[
+        bool,
+        Parameter(
+            says="no elastic job starts on its J0 before it would under plain EASY, as long as one that is not elastic "
+            "waits though it would have started by then",
+            more="room is borrowed all the same; it goes with the guard",
+            simulated_only=True,
+        ),
+    ] = False
+
     @property
     def rules(self) -> Rules:
         """The same for the kernels, every figure of its one type."""
@@ -172,7 +182,13 @@ def rules_of(parameters: Parameters) -> Rules:
     deltas = deltas_for_kernels(parameters.delta, parameters.pace)
     guard = getattr(parameters, "guard", Guard.OFF)
     guards = guard is Guard.ON or (guard is Guard.AUTO and bool(rules.suspend))
-    return rules._replace(delta=deltas, guard=int(guards))  # type: ignore[attr-defined,no-any-return]
+    in_turn = bool(guards) and bool(rules.j0_in_turn)
+    return rules._replace(delta=deltas, guard=int(guards), j0_in_turn=in_turn)  # type: ignore[attr-defined,no-any-return]
+
+
+def keeps_turns(parameters: Parameters) -> bool:
+    """Whether J0s may have to stay (:mod:`ejbd.core.bundling.turns`)."""
+    return bool(rules_of(parameters).j0_in_turn)
 
 
 def _form(rungs: Rungs | None) -> tuple[int, float, list[int], list[float], list[float], int, float]:
@@ -206,6 +222,7 @@ def rules_of_one(rules: Rules, omax: int, runs_s: float) -> Rules:
         act_in_move=rules.act_in_move,
         min_left_s=rules.min_left_s,
         guard=rules.guard,  # type: ignore[arg-type]
+        j0_in_turn=rules.j0_in_turn,
         form=rules.form,
         alpha=rules.alpha,
         widths=rules.widths,

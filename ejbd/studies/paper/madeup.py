@@ -67,13 +67,14 @@ class Cell:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def reproduce_made(out: Path, logs: int, *, tuned: bool = False, jobs: int = JOBS) -> list[Path]:
-    """Play so many logs of each model in every cell; write made.md, made.json and made.csv to `out`.
+def reproduce_made(out: Path, logs: int, *, tuned: bool = False, jobs: int = JOBS, turns: bool = False) -> list[Path]:
+    """Play so many logs of each model in every cell; write made.md, made.json and made.csv (made-with-turns.md and
+    so on) to `out`.
 
     What `out` has of a log is not played again. `tuned`: the logs on which the constants of the guard were chosen,
-    rather than others of the same models.
+    rather than others of the same models. `turns`: J0s stay until their turn where others wait beyond theirs.
     """
-    kept = out / "made"
+    kept = out / ("made-with-turns" if turns else "made")
     kept.mkdir(parents=True, exist_ok=True)
     cells: list[Cell] = []
     names = [(model, number) for number in range(logs) for model in Model]
@@ -83,19 +84,19 @@ def reproduce_made(out: Path, logs: int, *, tuned: bool = False, jobs: int = JOB
         path = kept / f"{model.value}-{seed}-{jobs}.json"
         if not path.exists():
             cells_left = (len(names) - done) * len(SHARES) * len(DELTAS) * len(LAMBDAS_S)
-            found = [cell.to_json() for cell in _play(model, number, seed, jobs, cells_left)]
+            found = [cell.to_json() for cell in _play(model, number, seed, jobs, cells_left, turns)]
             fresh = path.with_suffix(".new")
             fresh.write_text(json.dumps(found), encoding="utf-8")
             fresh.replace(path)
         cells += [_cell(row) for row in json.loads(path.read_text(encoding="utf-8"))]
-    return _write(out, cells, logs, tuned, jobs)
+    return _write(out, cells, logs, tuned, jobs, turns)
 
 
 def _cell(row: dict[str, Any]) -> Cell:
     return Cell(**{**row, "all_s": tuple(row["all_s"]), "others_s": tuple(row["others_s"])})
 
 
-def _play(model: Model, number: int, seed: int, jobs: int, again: int) -> Iterator[Cell]:
+def _play(model: Model, number: int, seed: int, jobs: int, again: int, turns: bool) -> Iterator[Cell]:
     processors, load, most = SHAPES[number % len(SHAPES)]
     log = generate(model, jobs=jobs, processors=processors, seed=seed, load=load, overestimate=most)
     workload = workload_of(log, model.value, processors=processors)
@@ -106,7 +107,12 @@ def _play(model: Model, number: int, seed: int, jobs: int, again: int) -> Iterat
         for delta in DELTAS:
             for lambda_s in LAMBDAS_S:
                 given = BundlingParameters(
-                    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=delta, lambda_s=lambda_s
+                    suspend=True,
+                    order=Order.LEAST_WORK,
+                    guard=Guard.ON,
+                    delta=delta,
+                    lambda_s=lambda_s,
+                    j0_in_turn=turns,
                 )
                 outcome = run(workload, Policy.EJB, parameters=given, candidates=candidates, again=again)
                 after, elastic = outcome.end - workload.jobs.submit, outcome.elastic != 0
@@ -141,7 +147,7 @@ def _pooled(cells: Sequence[Cell]) -> str:
     return f"{change(sums[0], sums[1]):+.1f} / {change(sums[2], sums[3]):+.1f}"
 
 
-def _write(out: Path, cells: Sequence[Cell], logs: int, tuned: bool, jobs: int) -> list[Path]:
+def _write(out: Path, cells: Sequence[Cell], logs: int, tuned: bool, jobs: int, turns: bool) -> list[Path]:
     worst = sorted(cells, key=lambda cell: -max(cell.all_jobs, cell.others))
     head = ("model", "seed", "processors", "load", "elastic share", "Delta", "lambda (s)", "all", "elastic", "others")
     rows = [
@@ -163,17 +169,19 @@ def _write(out: Path, cells: Sequence[Cell], logs: int, tuned: bool, jobs: int) 
     seeds = f"seeds {cells[0].seed} to {max(cell.seed for cell in cells)}"
     which = "on which its constants were chosen" if tuned else "which the choice of its constants did not see"
     broken = [f"| {model.value} | {_share(cells, model)} |" for model in Model]
-    paths = [out / f"made.{end}" for end in ("md", "json", "csv")]
+    name = "made-with-turns" if turns else "made"
+    paths = [out / f"{name}.{end}" for end in ("md", "json", "csv")]
     text = (
         f"# The guard against EASY on made-up logs\n\n{verdict(cells)}\n\n"
-        f"{logs} logs of each of {len(Model)} models, {jobs} jobs each, {seeds}, {which}.\n\n"
+        f"{logs} logs of each of {len(Model)} models, {jobs} jobs each, {seeds}, {which}."
+        f"{' J0s stay until their turn while another job waits beyond its own.' if turns else ''}\n\n"
         f"| model | cells above {PROMISED:g} %: all, not elastic |\n|---|--:|\n" + "\n".join(broken) + "\n\n"
         f"The worst cells, by the jobs that they harm most:\n\n{markdown_table(head, rows[:SHOWN])}\n\n"
         "All cells of a model pooled, change of the mean turnaround in per cent, all jobs / those that are not elastic:"
         f"\n\n{markdown_table(('model', 'lambda (s)', *(f'Delta {one:g}' for one in DELTAS)), pooled)}"
     )
     paths[0].write_text(text, encoding="utf-8")
-    document = {"verdict": verdict(cells), "tuned": tuned, "cells": [cell.to_json() for cell in cells]}
+    document = {"verdict": verdict(cells), "tuned": tuned, "turns": turns, "cells": [cell.to_json() for cell in cells]}
     paths[1].write_text(json.dumps(document, allow_nan=False) + "\n", encoding="utf-8")
     write_csv(paths[2], head, rows)
     return paths

@@ -1,0 +1,41 @@
+"""Turns in the simulated world: which J0s stay in the queue (:mod:`ejbd.core.bundling.turns`).
+
+A J0 that stays counts as wider than the machine, which EASY passes over.
+"""
+
+from __future__ import annotations
+
+from ejbd.core.bundling.turns import is_before, waits_beyond
+from ejbd.core.kernel import kernel
+from ejbd.core.shadow import shadow_arrives, shadow_turns_to
+from ejbd.sim.world import HEAD, KEPT, NEXT, NOW, QUEUED, RIGID, RUNNING, SEEN, TOTAL, TURNS, WAITING, World
+
+
+@kernel
+def keep_turns(w: World) -> None:
+    """Bring the shadow up to now, and let J0s stay or go."""
+    if w.count[TURNS] == 0:
+        return
+    now = w.clock[NOW]
+    shadow_turns_to(w.shadow, now)
+    while w.count[SEEN] < w.count[NEXT]:
+        job = w.count[SEEN]
+        w.count[SEEN] += 1
+        shadow_arrives(w.shadow, job, w.processors[job], w.walltime[job], now)
+    beyond = False
+    for at in range(w.count[QUEUED]):
+        job = w.queue[at]
+        if w.mode[job] == RIGID and waits_beyond(w.shadow.start[job], now):
+            beyond = True
+            break
+    if not beyond and w.count[KEPT] == 0:
+        return
+    if w.count[KEPT] > 0:  # those that go now are ahead of what was the head
+        w.count[HEAD] = -1
+    kept = 0
+    for at in range(w.count[QUEUED]):
+        job = w.queue[at]
+        stays = beyond and w.mode[job] in (WAITING, RUNNING) and is_before(w.shadow.start[job], now)
+        w.queue_processors[at] = w.processors[job] + (w.count[TOTAL] if stays else 0)
+        kept += 1 if stays else 0
+    w.count[KEPT] = kept

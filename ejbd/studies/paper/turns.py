@@ -1,0 +1,112 @@
+"""`ejb sim reproduce guard --turns --traces DIR`: the paper's logs with and without turns, users among them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
+from ejbd.sim.metrics import Outcome, change, paper_trim
+from ejbd.sim.report import markdown_table, write_csv
+from ejbd.sim.settings import Source, load
+from ejbd.sim.workload import Workload
+from ejbd.studies.paper.guard import logs_in
+from ejbd.studies.paper.runs import EASY, EJB, PaperRuns
+
+PLACES = ((1.0, 120.0), (1.0, 600.0), (1.5, 120.0))  # Delta, lambda in seconds
+FEW_JOBS = 10  # of a user: those with fewer do not count
+TIMES, MORE_S = (
+    1.5,
+    600.0,
+)  # a user loses much above so many times EASY's mean, and so much above it
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One log at one place: changes of the mean turnaround against EASY in per cent, and its users with some jobs."""
+
+    log: str
+    delta: float
+    lambda_s: float
+    turns: bool
+    all_jobs: float
+    elastic: float
+    others: float
+    users: int
+    lose_much: int
+    worst_times: float
+
+
+def reproduce_turns(traces: Path, out: Path, *, limit: int | None = None) -> list[Path]:
+    """Play the logs that are in `traces` and write turns.md, turns.json and turns.csv to `out`."""
+    loads = {known.name: load(Source(path, known.processors, limit=limit)) for known, path in logs_in(traces)}
+    jobs = sum(len(one) for one in loads.values())
+    runs = PaperRuns(jobs * (EASY + 2 * len(PLACES) * EJB))
+    lines = []
+    for name, workload in loads.items():
+        easy = runs.easy(name, workload)
+        for delta, lambda_s in PLACES:
+            for turns in (False, True):
+                given = BundlingParameters(
+                    suspend=True,
+                    order=Order.LEAST_WORK,
+                    guard=Guard.ON,
+                    delta=delta,
+                    lambda_s=lambda_s,
+                    j0_in_turn=turns,
+                )
+                ejb = runs.ejb(f"{name}, Delta {delta:g}, lambda {lambda_s:g} s", workload, 8, given)
+                lines.append(Line(name, delta, lambda_s, turns, *_figures(workload, easy, ejb)))
+    return _write(out, lines, limit)
+
+
+def _figures(workload: Workload, easy: Outcome, ejb: Outcome) -> tuple[float, float, float, int, int, float]:
+    submit = workload.jobs.submit
+    kept, elastic = paper_trim(workload.jobs, easy) & paper_trim(workload.jobs, ejb), ejb.elastic != 0
+    before, after = easy.end - submit, ejb.end - submit
+    changes = [
+        change(float(before[which].sum()), float(after[which].sum()))
+        for which in (kept, kept & elastic, kept & ~elastic)
+    ]
+    means = list(_users(workload, kept, before, after))
+    lose = sum(new > TIMES * old and new > old + MORE_S for old, new in means)
+    worst = max((new / old for old, new in means if old > 0 and new > old + MORE_S), default=1.0)
+    return changes[0], changes[1], changes[2], len(means), lose, worst
+
+
+def _users(workload: Workload, kept: Any, before: Any, after: Any) -> list[tuple[float, float]]:
+    if workload.users is None:
+        return []
+    found = []
+    for number in np.unique(workload.users[kept]).tolist():
+        of = kept & (workload.users == number)
+        if number >= 0 and np.count_nonzero(of) >= FEW_JOBS:
+            found.append((float(before[of].mean()), float(after[of].mean())))
+    return found
+
+
+def _write(out: Path, lines: list[Line], limit: int | None) -> list[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    head = ["log", "Delta", "lambda (s)", "turns", "all", "elastic", "others", "users", "that lose much", "worst"]
+    rows = [
+        [one.log, f"{one.delta:g}", f"{one.lambda_s:g}", "on" if one.turns else "off", f"{one.all_jobs:+.1f} %",
+         f"{one.elastic:+.1f} %", f"{one.others:+.1f} %", str(one.users), str(one.lose_much),
+         f"{one.worst_times:.1f} times"]
+        for one in lines
+    ]  # fmt: skip
+    paths = [out / f"turns.{end}" for end in ("md", "json", "csv")]
+    some = f"Only the first {limit} rows of each log were simulated. " if limit else ""
+    text = (
+        f"# Turns on the logs of the paper\n\n{some}Change of the mean turnaround against EASY. Users with {FEW_JOBS} "
+        f"jobs and more; one loses much where its mean is above {TIMES:g} times EASY's, and {MORE_S / 60:g} minutes "
+        f"above it. Worst: of those that are {MORE_S / 60:g} minutes above it.\n\n{markdown_table(head, rows)}"
+    )
+    paths[0].write_text(text, encoding="utf-8")
+    document = {"rows_of_each_log": limit, "lines": [asdict(one) for one in lines]}
+    paths[1].write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_csv(paths[2], head, rows)
+    return paths

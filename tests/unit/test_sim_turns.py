@@ -1,0 +1,92 @@
+"""Turns: no J0 starts before its turn under plain EASY while a job that is not elastic waits beyond its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
+from ejbd.core.bundling.turns import is_before, waits_beyond
+from ejbd.errors import EjbError
+from ejbd.sim.engine import PAPER_TIES, next_time, step
+from ejbd.sim.models import Model, generate
+from ejbd.sim.run import Policy, refuse_fault, run
+from ejbd.sim.settings import Setting, Source, play, play_targets
+from ejbd.sim.swf import write_swf
+from ejbd.sim.workload import Workload, workload_of
+from ejbd.sim.world import ELASTIC, KEPT, NOW, ON_PLACE_HOLDER, QUEUED, RIGID, kernel_rules, new_world
+
+TURNS = BundlingParameters(
+    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, j0_in_turn=True
+)
+
+
+def a_log(model: Model = Model.LUBLIN, seed: int = 500, jobs: int = 300) -> Workload:
+    log = generate(model, jobs=jobs, processors=64, seed=seed, load=0.95, overestimate=10.0)
+    return workload_of(log, model.value, processors=64)
+
+
+@pytest.mark.parametrize("model", [Model.LUBLIN, Model.BURSTY])
+def test_without_an_elastic_job_the_shadow_is_what_happens(model: Model) -> None:
+    load = a_log(model)
+    rigid = [0] * len(load)
+    w: Any = new_world(load.jobs, load.processors, np.array(rigid), elastic_rows=1, plain=True, turns=True)
+    while next_time(w) < np.inf:
+        step(w, Policy.EJB, PAPER_TIES, kernel_rules(TURNS, arrays=False))
+    assert w.shadow.start[:-1] == w.start
+    assert w.start == run(load, Policy.EASY, plain=True).start.tolist()
+
+
+def test_no_j0_starts_before_its_turn_while_another_job_waits_beyond_its_own() -> None:
+    load = a_log()
+    wide = np.where(load.jobs.processors >= 8, ELASTIC, 0)
+    w: Any = new_world(load.jobs, load.processors, wide, elastic_rows=512, plain=True, turns=True)
+    rules = kernel_rules(TURNS, arrays=False)
+    stayed = 0
+    started: set[int] = set()
+    while next_time(w) < np.inf:
+        step(w, Policy.EJB, PAPER_TIES, rules)
+        refuse_fault(w)
+        now = w.clock[NOW]
+        stayed = max(stayed, w.count[KEPT])
+        late = [
+            job for job in w.queue[: w.count[QUEUED]]
+            if w.mode[job] == RIGID and waits_beyond(w.shadow.start[job], now)
+        ]  # fmt: skip
+        fresh = {job for job in range(len(load)) if w.mode[job] == ON_PLACE_HOLDER} - started
+        started |= fresh
+        assert not late or not [job for job in fresh if is_before(w.shadow.start[job], now)]
+    assert stayed, "the rule had something to do"
+    assert min(w.end) > 0, "what stays is not left behind"
+
+
+def test_jobs_that_are_not_elastic_are_harmed_less() -> None:
+    load = a_log(jobs=1000)
+    easy = run(load, Policy.EASY, plain=True)
+    others = []
+    for turns in (False, True):
+        given = BundlingParameters(
+            suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, j0_in_turn=turns
+        )
+        ejb = run(load, Policy.EJB, parameters=given, plain=True, checking=True)
+        others.append((ejb.end - easy.end)[ejb.elastic == 0].mean())
+    assert others[1] < others[0]
+
+
+def test_turns_are_refused_where_they_are_not_simulated(tmp_path: Path) -> None:
+    log = tmp_path / "a.swf"
+    write_swf(log, generate(Model.UNIFORM, jobs=20, processors=16, seed=1))
+    source = Source(log, 16)
+    on = Setting().having({"suspend": "on", "j0-in-turn": "on"})
+    with pytest.raises(EjbError, match="without turns of J0"):
+        play_targets(source, on)
+    with pytest.raises(EjbError, match="j0-in-turn, are for EJB's own policy"):
+        play(source, on.having({"fair-half-life": "3600"}))
+
+
+def test_turns_are_a_matter_of_the_guard() -> None:
+    assert TURNS.rules.j0_in_turn
+    assert not BundlingParameters(j0_in_turn=True, guard=Guard.OFF).rules.j0_in_turn
