@@ -79,7 +79,7 @@ def configure(where: Path, nodes: int, idle: int) -> None:
 
 
 def add_users(where: Path, users: int, first: int = FIRST_UID) -> None:
-    """In a copy of /etc: over a single file the mount would go where a `useradd` elsewhere puts another in its place."""
+    """In a copy of /etc: a mount over the one file goes where a `useradd` elsewhere puts another in its place."""
     etc = where / "etc"
     subprocess.run(["cp", "-a", "/etc", str(etc)], check=True)
     names = "".join(f"u{uid}:x:{uid}:{uid}::/:/bin/sh\n" for uid in range(first, FIRST_UID + users))

@@ -157,7 +157,7 @@ def test_the_jobs_of_two_users_at_once_are_each_their_own(site: Site) -> None:
 
 @pytest.mark.nightly("unit/test_manager_fairly.py has the turns of users in the fake world")
 def test_one_job_of_a_user_is_not_behind_the_many_of_another(site: Site) -> None:
-    """Two processors of eight are left to windows. Thirty jobs of alice's wait for them, and then comes one of bob's."""
+    """Two processors of eight are left to windows. Thirty jobs of alice's wait for them; then comes one of bob's."""
     alice, bob = site.users.alice, site.users.bob
     block = site.cluster.sbatch("--ntasks=6", "--time=10", script="sleep 600")
     site.cluster.until(lambda: site.cluster.states().get(block) == "RUNNING", "the background did not start", 60)
