@@ -79,11 +79,14 @@ def configure(where: Path, nodes: int, idle: int) -> None:
 
 
 def add_users(where: Path, users: int, first: int = FIRST_UID) -> None:
-    passwd = where / "passwd"
+    """In a copy of /etc: a mount over the one file goes where a `useradd` elsewhere puts another in its place."""
+    etc = where / "etc"
+    subprocess.run(["cp", "-a", "/etc", str(etc)], check=True)
     names = "".join(f"u{uid}:x:{uid}:{uid}::/:/bin/sh\n" for uid in range(first, FIRST_UID + users))
-    passwd.write_text(Path("/etc/passwd").read_text() + names)
+    with (etc / "passwd").open("a") as passwd:
+        passwd.write(names)
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    subprocess.run(["mount", "--bind", str(passwd), "/etc/passwd"], check=True)
+    subprocess.run(["mount", "--bind", str(etc), "/etc"], check=True)
 
 
 def bring_up(where: Path, idle: int) -> None:

@@ -155,6 +155,32 @@ def test_the_jobs_of_two_users_at_once_are_each_their_own(site: Site) -> None:
     assert database and all(path.stat().st_mode & 0o077 == 0 for path in database)
 
 
+@pytest.mark.nightly("unit/test_manager_fairly.py has the turns of users in the fake world")
+def test_one_job_of_a_user_is_not_behind_the_many_of_another(site: Site) -> None:
+    """Two processors of eight are left to windows. Thirty jobs of alice's wait for them; then comes one of bob's."""
+    alice, bob = site.users.alice, site.users.bob
+    block = site.cluster.sbatch("--ntasks=6", "--time=10", script="sleep 600")
+    site.cluster.until(lambda: site.cluster.states().get(block) == "RUNNING", "the background did not start", 60)
+    many = [site.heat(alice, 40) for _ in range(30)]
+
+    def begun() -> int:
+        return sum("epoch.running" in site.daemon.kinds(job) for job in many)
+
+    until(lambda: begun() > 0, "none of alice's runs", 120, site.daemon.trace(many[0]))
+    one = site.heat(bob, 40)
+    before = begun()
+    assert before < 15, "enough of them wait"
+    final = site.daemon.wait(one, timeout_s=180)
+    assert final["state"] == "completed", final
+    between = begun() - before
+    for job in many:
+        site.ask(alice, "POST", f"/v1/jobs/{job}/cancel")
+    site.cluster.run("scancel", block)
+    ended = [site.daemon.wait(job, timeout_s=120)["state"] for job in many]
+    assert between <= 3, "what had room already, and one of alice's turns beside bob's"
+    assert ended.count("cancelled") >= 10 and set(ended) <= {"cancelled", "completed"}
+
+
 def test_an_ordinary_job_and_what_is_done_to_it_is_its_users(site: Site) -> None:
     job = site.submit(site.users.bob, "sh", "-c", "id -u; touch made; sleep 600", ntasks=1)
     site.daemon.wait(job, "running", timeout_s=60)

@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
+from ejbd.manager.acts import intents
 from ejbd.manager.acts.executor import SUBMISSIONS_A_PASS
+from ejbd.manager.acts.subjobs import add_subjob
+from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.store.models import Job, Subjob
 from ejbd.store.store import Store
+from ejbd.wire.kinds import SubjobRole
 from tests.fakes.many import ManyWorld
 
 pytestmark = pytest.mark.database
@@ -65,6 +72,38 @@ async def test_one_job_is_not_submitted_behind_200_of_another_user(world: Callab
     behind = [job in one for one in submissions(live)].index(True) - len(before)
     assert behind <= 2 * live.settings.limits.submit_concurrency * SUBMISSIONS_A_PASS, "what was under way already"
     assert len(submissions(live)) < 150
+
+
+@pytest.mark.sql
+async def test_of_submissions_that_are_as_urgent_one_of_each_user_comes_before_the_next_of_any(
+    world: Callable[..., ManyWorld],
+) -> None:
+    """Room that is free now goes before places in the queue, whatever the turns of users."""
+    live = world()
+    place, room = SubjobRole.PLACEHOLDER, SubjobRole.SUBJOB
+    wanted = [("alice", place)] * 3 + [("alice", room)] * 2 + [("carol", place)] * 2 + [("bob", place), ("bob", room)]
+    of_users = {user: (await live.manager.submit(live.reading(), user, None, "")).id for user, _ in wanted}
+
+    def ask(session: Session) -> None:
+        ctx = live.manager._context(session)
+        for user, role in wanted:
+            job = session.scalars(select(Job).where(Job.id == of_users[user])).one()
+            add_subjob(JobWorld(ctx, job), role, 1, 100.0)
+
+    await live.store.write(ask)
+
+    def due(session: Session, most: int, *, in_turn: bool) -> list[tuple[str, str]]:
+        found, _ = intents.due(session, live.clock(), most, in_turn=in_turn)
+        query = select(Subjob.id, Job.user, Subjob.role).join(Job, Subjob.job_id == Job.id)
+        rows = {id: (user, role) for id, user, role in session.execute(query)}
+        return [rows[intent.subjob_id or ""] for intent in found]
+
+    fair = [("alice", room), ("bob", room), ("alice", room)]
+    fair += [("alice", place), ("carol", place), ("bob", place), ("alice", place), ("carol", place), ("alice", place)]
+    assert await live.store.read(lambda s: due(s, 99, in_turn=True)) == fair
+    assert await live.store.read(lambda s: due(s, 4, in_turn=True)) == fair[:4]
+    as_they_came = sorted(wanted, key=lambda one: one[1] is place)
+    assert await live.store.read(lambda s: due(s, 99, in_turn=False)) == as_they_came
 
 
 def submissions(live: ManyWorld) -> list[str]:

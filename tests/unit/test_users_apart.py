@@ -54,7 +54,7 @@ def asked_for(live: ManyWorld, jobs: list[str]) -> int:
 
 
 def paused(live: ManyWorld) -> set[str]:
-    """For which users and accounts ("": all)."""
+    """For which users, accounts and QOS ("": all)."""
     return set(live.store.read_sync(lambda s: s.scalars(select(QueuePause.whose).where(QueuePause.until_s > 0)).all()))
 
 
@@ -76,7 +76,7 @@ async def test_a_limit_that_one_user_stands_on_pauses_no_other_user(live: ManyWo
     live.batch.trouble["alice"] = refusal(CommandResult("sbatch", 1, "", words, 0.1), "take the job")
     jobs = [await live.submit(user="alice", options=("--account=shared", "--qos=long")) for _ in range(6)]
     await pass_by(live, 120)
-    assert paused(live) == {"alice/shared"}
+    assert paused(live) == {"alice/shared/long"}
     assert asked_for(live, jobs) <= 4 + 3 + 120 / 60, "the batch system is not asked again and again"
     job = await live.submit(user="bob", options=("--account=shared", "--qos=long"))
     assert f"ejb-{job}.0" in {one.name for one in live.batch.live()}

@@ -28,12 +28,12 @@ def upgrade() -> None:
         _fill_in(op.get_bind())
     # What was paused is found out again by three submissions.
     op.execute("DELETE FROM queue_pauses")
-    _whose(640, 1024)
+    _widen(640, 1024)
 
 
 def downgrade() -> None:
     op.execute("DELETE FROM queue_pauses")
-    _whose(1024, 640)
+    _widen(1024, 640)
     with op.batch_alter_table("jobs", table_kwargs=COUNTED) as jobs:
         jobs.drop_column("qos")
 
@@ -59,7 +59,7 @@ def _qos(stored: Any) -> str:
     return named[-1][:256] if named else ""
 
 
-def _whose(now: int, then: int) -> None:
+def _widen(now: int, then: int) -> None:
     with op.batch_alter_table("queue_pauses", recreate=_anew()) as pauses:
         pauses.alter_column(
             "whose", existing_type=sa.String(length=now), type_=sa.String(length=then), existing_nullable=False
