@@ -248,3 +248,41 @@ def test_gromacs_by_its_profile_goes_back_from_a_width_that_it_cannot_have(tmp_p
     regular = [step for step in frames if step % 100 == 0]
     assert set(range(0, GROMACS_STEPS + 1, 100)) <= set(regular), "no frame is missing"
     assert len(regular) - len(set(regular)) <= 2 * ends, "but for where it was stopped none is there twice"
+
+
+def quick(daemon: Daemon, job: str) -> list[int]:
+    return [e["data"]["ranks"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+
+
+@pytest.mark.slurm
+def test_on_an_idle_slurm_it_grows_beyond_its_ranks_and_gives_that_back_to_the_first_that_waits(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """On J0 from the beginning; a move is made up for before what was added is given back."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "field.toml").write_text(TEXT)
+    site = SlurmSite(cluster, tmp_path)
+    case, steps = tmp_path / "case", 400
+    case.mkdir()
+    text = f"#!/bin/sh\n#SBATCH -n 2 -t 5 -o {tmp_path}/out.txt\n#EJB engine=auto ntasks-max=6 restartable\n"
+    text += f"cd {case}\nsrun -n $SLURM_NTASKS {sys.executable} {PROGRAM} {steps} 0.25\n"
+    daemon = Daemon(tmp_path, site.toml, {**site.environment, "EJB_PROFILES": str(tmp_path / "profiles")})
+    try:
+        daemon.start()
+        job = daemon.submit(script=text, ranks=2, time="5:00", overrides={"engine": None, "ntasks": None})
+        daemon.wait_event(job, "epoch.running", 2)
+        assert quick(daemon, job) == [2, 6] and daemon.job(job)["state"] == "running"
+        other = cluster.sbatch("-n", "4", "-t", "1", script="sleep 3")
+        daemon.wait_event(job, "epoch.running", 3)
+        assert quick(daemon, job) == [2, 6, 2]
+        until(lambda: cluster.run("squeue", "-h", "-t", "PD", "-j", other).strip() == "", "what waits does not start")
+        why = next(e["data"] for e in daemon.events(job) if e["kind"] == "decision.shrink")
+        assert why["reason"].startswith("another job waits: the 4 processors beyond the 2 that were asked for")
+        final = daemon.wait(job, timeout_s=120)
+        assert (final["state"], final["exit_code"]) == ("completed", 0), final
+        assert (case / "result.txt").read_text() == total(steps)
+        assert made_again(daemon, daemon.folder)["differing"] == []
+        nothing_left(daemon, site, job)
+    finally:
+        daemon.stop()
+        site.close()
