@@ -17,6 +17,7 @@ import pytest
 
 from tests.acceptance.journeys import made_again, nothing_left
 from tests.acceptance.sites import LocalSite, SlurmSite
+from tests.acceptance.test_site_plans_slurm import ejb
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.mpi import build_open_mpi, open_mpi_first
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
@@ -248,3 +249,88 @@ def test_gromacs_by_its_profile_goes_back_from_a_width_that_it_cannot_have(tmp_p
     regular = [step for step in frames if step % 100 == 0]
     assert set(range(0, GROMACS_STEPS + 1, 100)) <= set(regular), "no frame is missing"
     assert len(regular) - len(set(regular)) <= 2 * ends, "but for where it was stopped none is there twice"
+
+
+def quick(daemon: Daemon, job: str) -> list[int]:
+    return [e["data"]["ranks"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
+
+
+@pytest.mark.slurm
+def test_on_an_idle_slurm_it_grows_beyond_its_ranks_and_gives_that_back_to_the_first_that_waits(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """On J0 from the beginning; a move is made up for before what was added is given back."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "field.toml").write_text(TEXT)
+    site = SlurmSite(cluster, tmp_path)
+    case, steps = tmp_path / "case", 400
+    case.mkdir()
+    text = f"#!/bin/sh\n#SBATCH -n 2 -t 5 -o {tmp_path}/out.txt\n#EJB engine=auto ntasks-max=6 restartable\n"
+    text += f"cd {case}\nsrun -n $SLURM_NTASKS {sys.executable} {PROGRAM} {steps} 0.25\n"
+    daemon = Daemon(tmp_path, site.toml, {**site.environment, "EJB_PROFILES": str(tmp_path / "profiles")})
+    try:
+        daemon.start()
+        job = daemon.submit(script=text, ranks=2, time="5:00", overrides={"engine": None, "ntasks": None})
+        daemon.wait_event(job, "epoch.running", 2)
+        assert quick(daemon, job) == [2, 6] and daemon.job(job)["state"] == "running"
+        other = cluster.sbatch("-n", "4", "-t", "1", script="sleep 3")
+        daemon.wait_event(job, "epoch.running", 3)
+        assert quick(daemon, job) == [2, 6, 2]
+        until(lambda: cluster.run("squeue", "-h", "-t", "PD", "-j", other).strip() == "", "what waits does not start")
+        why = next(e["data"] for e in daemon.events(job) if e["kind"] == "decision.shrink")
+        assert why["reason"].startswith("another job waits: the 4 processors beyond the 2 that were asked for")
+        final = daemon.wait(job, timeout_s=120)
+        assert (final["state"], final["exit_code"]) == ("completed", 0), final
+        assert (case / "result.txt").read_text() == total(steps)
+        assert made_again(daemon, daemon.folder)["differing"] == []
+        nothing_left(daemon, site, job)
+    finally:
+        daemon.stop()
+        site.close()
+
+
+@pytest.mark.slurm
+def test_by_its_profile_it_makes_way_for_what_waits_goes_on_and_leaves_a_node_that_is_drained(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """Suspended with its work kept, since a job fits into what it holds below its width; then an operator takes a
+    node."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "field.toml").write_text(TEXT)
+    site = SlurmSite(cluster, tmp_path)
+    case, steps = tmp_path / "case", 260
+    case.mkdir()
+    text = f"#!/bin/sh\n#SBATCH -n 8 -t 2 -o {tmp_path}/out.txt\n#EJB engine=auto restartable\n"
+    text += f"cd {case}\nsrun -n $SLURM_NTASKS {sys.executable} {PROGRAM} {steps} 0.6\n"
+    daemon = Daemon(tmp_path, site.toml, {**site.environment, "EJB_PROFILES": str(tmp_path / "profiles")})
+    try:
+        block = cluster.sbatch("-N", "2", "-n", "4", "--nodelist=n[1-2]", "-t", "6", script="sleep 900")
+        cluster.until(lambda: cluster.states().get(block) == "RUNNING", "nobody is there")
+        daemon.start()
+        job = daemon.submit(script=text, ranks=8, time="2:00", overrides={"engine": None, "ntasks": None})
+        daemon.wait_event(job, "epoch.running", 1)
+        until(lambda: daemon.job(job)["progress"] > 0.02, "it does not get on", 60, daemon.trace(job))
+        other = cluster.sbatch("-n", "4", "-t", "1", script="sleep 2")
+        daemon.wait_event(job, "decision.suspend", 1)
+        cluster.until(lambda: cluster.states().get(other) in ("RUNNING", "COMPLETED"), "nobody made way")
+        daemon.wait_event(job, "epoch.running", 2)
+        kept = daemon.job(job)["progress"]
+        assert ejb(daemon, "drain", "n4", "--by", "now+5").count(job) == 1
+        until(lambda: "no elastic job is there" in ejb(daemon, "drain"), "it stays", 60, daemon.trace(job))
+        daemon.wait_event(job, "epoch.running", 3)
+        ejb(daemon, "drain", "n4", "--cancel")
+        cluster.run("scancel", block)  # on J0 the rest is soon done
+        final = daemon.wait(job, timeout_s=240)
+        assert (final["state"], final["exit_code"]) == ("completed", 0), (final, daemon.trace(job)())
+        assert (case / "result.txt").read_text() == total(steps), "no step was lost, and none done twice"
+        events = daemon.events(job)
+        assert "epoch.failed" not in [e["kind"] for e in events] and kept > 0
+        told = next(e["data"] for e in events if e["kind"] == "decision.suspend")
+        assert told["given_to"] == other, told
+        nodes = {one["id"]: one["nodes"] for one in final["subjobs"]}
+        third = [e["data"] for e in events if e["kind"] == "epoch.launching"][2]
+        assert all("n4" not in nodes[id] for id in third["subjobs"]) and third["restart_from"] == 2, (third, nodes)
+        assert made_again(daemon, daemon.folder)["differing"] == []
+    finally:
+        daemon.stop()
+        site.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ejbd.manager.facts.placing.mpirun import doubt
+from ejbd.manager.facts.placing.mpi import linked_with
+from ejbd.manager.facts.placing.mpirun import doubt, with_launcher
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, read
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -57,3 +59,31 @@ async def test_a_dry_run_and_a_submission_say_so(tmp_path: Path, store: Store) -
     spec = {"script": script, "env": {"PATH": f"{tmp_path}/bin"}, "widths": "any", "restartable": True}
     plan = await live.plan(kind=JobKind.SCRIPT, argv=(), engine="application", cwd=str(tmp_path), **spec)
     assert any("is of a kind that is not known" in note for note in plan["notes"]), plan["notes"]
+
+
+@pytest.mark.parametrize(
+    ("names", "family"),
+    [
+        (b"libmpi_mpifh.so.40", "openmpi"),  # a Fortran program that uses mpif.h: Debian's pw.x and cp2k
+        (b"libmpi_usempif08.so.40", "openmpi"),
+        (b"libmpichfort.so.12", "mpich"),
+        (b"libmpi.so.12", "mpich"),
+        (b"libmpifort.so.12", "mpich"),
+        (b"libmpisomething.so.40", "none"),
+    ],
+)
+def test_the_mpi_of_a_fortran_program_is_seen_too(tmp_path: Path, names: bytes, family: str) -> None:
+    (tmp_path / "a").write_bytes(b"\x7fELF " + names)
+    (tmp_path / "a").chmod(0o755)
+    assert linked_with(["./a"], str(tmp_path), {}) == family
+
+
+def test_a_program_that_names_no_mpi_has_that_of_its_mpirun(tmp_path: Path) -> None:
+    mpirun(tmp_path, b"\x7fELF libopen-rte.so.40")
+    own = replace(spec_of(tmp_path, "mpirun -np 4 ./ejb-own-heat"), profile={"name": "own"})
+    assert with_launcher(own).mpi == "openmpi"
+    assert with_launcher(replace(own, profile=None)).mpi == "auto"
+    assert with_launcher(replace(own, mpi="none")).mpi == "none"
+    assert with_launcher(replace(spec_of(tmp_path, "srun ./ejb-own-heat"), profile={"name": "own"})).mpi == "auto"
+    mpirun(tmp_path, b"\x7fELF HYDRA")
+    assert with_launcher(own).mpi == "auto"

@@ -25,7 +25,7 @@ from ejbd.manager.facts.past.speculating import Wanted, note_for, walltimes_of, 
 from ejbd.manager.facts.placing.appprofile import with_profile
 from ejbd.manager.facts.placing.checkpointing import with_mpi
 from ejbd.manager.facts.placing.mpi import LOOK_S
-from ejbd.manager.facts.placing.mpirun import doubt
+from ejbd.manager.facts.placing.mpirun import doubt, with_launcher
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.submission import dryrun
 from ejbd.manager.submission.admission import admit
@@ -221,6 +221,7 @@ async def _looked_at(job: Reading, own: bool) -> Reading:
         found, said = job.spec, ""
     try:
         doubted = await apart(lambda: doubt(found), LOOK_S)
+        found = await apart(lambda: with_launcher(found), LOOK_S)
     except TimeoutError:
         doubted = ""
     job = replace(job, spec=found, notes=(*job.notes, *(one for one in (said, doubted) if one)))

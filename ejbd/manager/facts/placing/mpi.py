@@ -31,8 +31,8 @@ SCRIPT_LOOKED_AT = 64 << 10
 
 _BLANKS = re.compile(r"\s")
 _WORDS = re.compile(r"[^\s;|&()<>\"'`]+")
-_MPICH_MARKS = (b"libmpich.so", b"libmpi.so.12")
-_OPEN_MPI_MARKS = (b"libmpi.so.40", b"libmpi.so.20")
+_MPICH = re.compile(rb"libmpich(fort|f90)?\.so|libmpi(fort)?\.so\.12")
+_OPEN_MPI = re.compile(rb"libmpi(_[a-z0-9_]+)?\.so\.[24]0")  # a Fortran program may name that of mpif.h alone
 
 
 class Profile(BaseModel):
@@ -155,6 +155,6 @@ def _program(word: str, cwd: str, path: str) -> bytes:
 def _family(program: bytes) -> str:
     if not program.startswith(b"\x7fELF"):
         return "none"
-    if any(mark in program for mark in _MPICH_MARKS):
+    if _MPICH.search(program):
         return "mpich"
-    return "openmpi" if any(mark in program for mark in _OPEN_MPI_MARKS) else "none"
+    return "openmpi" if _OPEN_MPI.search(program) else "none"

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 
 from ejbd.files.userfiles import read_plain
-from ejbd.manager.facts.placing.appprofile import launchers_of
+from ejbd.manager.facts.placing.appprofile import launchers_of, programs_of
+from ejbd.manager.facts.placing.mpi import linked_with
 from ejbd.manager.jobspec import JobSpec
 from ejbd.wire.kinds import Engine
 
@@ -50,6 +52,24 @@ def doubt(spec: JobSpec) -> str:
             return f"{found} is {what or 'of a kind that is not known'}: ranks of {known} alone run on several nodes"
         return ""
     return ""
+
+
+def with_launcher(spec: JobSpec) -> JobSpec:
+    """A job with a profile whose program names no MPI (OpenFOAM's solvers, Python) has that of its mpirun.
+
+    It reads files. So it is where every launch of a script is by an mpirun of Open MPI 4, and the job says nothing.
+    """
+    launches = launchers_of(spec)
+    if spec.profile is None or spec.mpi != "auto" or not launches or _CHANGES_PATH.search(spec.script or ""):
+        return spec
+    path = spec.env.get("PATH", os.defpath)
+    for word in launches:
+        found = shutil.which(word, path=path)
+        if not _STARTS_ALL.fullmatch(word.rpartition("/")[2]) or not found or kind(found) != _SUPPORTED[0]:
+            return spec
+    if any(linked_with(words, spec.cwd, spec.env) != "none" for words in programs_of(spec)):
+        return spec
+    return replace(spec, mpi="openmpi")
 
 
 def kind(path: str) -> str:
