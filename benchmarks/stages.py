@@ -156,7 +156,7 @@ class Bench:
         """By Slurm's own records, once all of them have ended."""
         spans = []
         for id, width in ids:
-            until(lambda id=id: self.record(id)[0] not in ("PENDING", "RUNNING", "COMPLETING"), id, PATIENCE_S)
+            self.over_with(id)
             state, begin_s, end_s = self.record(id)
             if state != "COMPLETED":
                 raise RuntimeError(f"job {id} is {state}")
@@ -165,6 +165,10 @@ class Bench:
         gaps = sum(max(0.0, later[0] - before[1]) for before, later in itertools.pairwise(spans))
         core_s = sum((end_s - begin_s) * width for begin_s, end_s, width in spans)
         return Run(max(end for _, end, _ in spans) - spans[0][0], gaps, core_s)
+
+    def over_with(self, id: str) -> None:
+        under_way = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+        until(lambda: self.record(id)[0] not in under_way, f"{id} did not end", PATIENCE_S)
 
     def record(self, id: str) -> tuple[str, float, float]:
         text = self.cluster.run("scontrol", "show", "job", id)
@@ -426,7 +430,8 @@ def four_ways(bench: Bench, name: str, rounds: int, prepared: Callable[[Path], l
         }
         print(
             f"{name}, {way}: {middle.turnaround_s:.0f} s, of which waits {middle.waits_s:.0f}, "
-            f"{middle.core_s:.0f} core-s ({middle.core_s / one.core_s:.2f} of one allocation), overhead {told(rows[way])}",
+            f"{middle.core_s:.0f} core-s ({middle.core_s / one.core_s:.2f} of one allocation), "
+            f"overhead {told(rows[way])}",
             flush=True,
         )
     del rows["_one"]
