@@ -159,7 +159,7 @@ class Bench:
             self.over_with(id)
             state, begin_s, end_s = self.record(id)
             if state != "COMPLETED":
-                raise RuntimeError(f"job {id} is {state}")
+                raise RuntimeError(f"job {id} is {state}: {self.outputs(self.where / f'run{self.made}')}")
             spans.append((begin_s, end_s, width))
         spans.sort()
         gaps = sum(max(0.0, later[0] - before[1]) for before, later in itertools.pairwise(spans))
@@ -369,7 +369,7 @@ def montage(bench: Bench, rounds: int) -> dict[str, Any]:
             "mFitExec differences.tbl fits.tbl differences; mBgModel projected.tbl fits.tbl corrections.tbl\n"
             "} >/dev/null"
         )
-        correct = "mBackground -t $f corrected/$(basename $f) projected.tbl corrections.tbl"
+        correct = "(cd projected; g=${f##*/}; mBackground -t $g ../corrected/$g ../projected.tbl ../corrections.tbl)"
         add = (
             "{ mImgtbl corrected corrected.tbl; mAdd -p corrected corrected.tbl region.hdr mosaic.fits\n"
             "mViewer -ct 1 -gray mosaic.fits -1s max gaussian-log -out mosaic.jpg; } >/dev/null; [ -s mosaic.jpg ]"
