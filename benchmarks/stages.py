@@ -156,15 +156,19 @@ class Bench:
         """By Slurm's own records, once all of them have ended."""
         spans = []
         for id, width in ids:
-            until(lambda id=id: self.record(id)[0] not in ("PENDING", "RUNNING", "COMPLETING"), id, PATIENCE_S)
+            self.over_with(id)
             state, begin_s, end_s = self.record(id)
             if state != "COMPLETED":
-                raise RuntimeError(f"job {id} is {state}")
+                raise RuntimeError(f"job {id} is {state}: {self.outputs(self.where / f'run{self.made}')}")
             spans.append((begin_s, end_s, width))
         spans.sort()
         gaps = sum(max(0.0, later[0] - before[1]) for before, later in itertools.pairwise(spans))
         core_s = sum((end_s - begin_s) * width for begin_s, end_s, width in spans)
         return Run(max(end for _, end, _ in spans) - spans[0][0], gaps, core_s)
+
+    def over_with(self, id: str) -> None:
+        under_way = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+        until(lambda: self.record(id)[0] not in under_way, f"{id} did not end", PATIENCE_S)
 
     def record(self, id: str) -> tuple[str, float, float]:
         text = self.cluster.run("scontrol", "show", "job", id)
@@ -365,7 +369,7 @@ def montage(bench: Bench, rounds: int) -> dict[str, Any]:
             "mFitExec differences.tbl fits.tbl differences; mBgModel projected.tbl fits.tbl corrections.tbl\n"
             "} >/dev/null"
         )
-        correct = "mBackground -t $f corrected/$(basename $f) projected.tbl corrections.tbl"
+        correct = "(cd projected; g=${f##*/}; mBackground -t $g ../corrected/$g ../projected.tbl ../corrections.tbl)"
         add = (
             "{ mImgtbl corrected corrected.tbl; mAdd -p corrected corrected.tbl region.hdr mosaic.fits\n"
             "mViewer -ct 1 -gray mosaic.fits -1s max gaussian-log -out mosaic.jpg; } >/dev/null; [ -s mosaic.jpg ]"
@@ -426,7 +430,8 @@ def four_ways(bench: Bench, name: str, rounds: int, prepared: Callable[[Path], l
         }
         print(
             f"{name}, {way}: {middle.turnaround_s:.0f} s, of which waits {middle.waits_s:.0f}, "
-            f"{middle.core_s:.0f} core-s ({middle.core_s / one.core_s:.2f} of one allocation), overhead {told(rows[way])}",
+            f"{middle.core_s:.0f} core-s ({middle.core_s / one.core_s:.2f} of one allocation), "
+            f"overhead {told(rows[way])}",
             flush=True,
         )
     del rows["_one"]

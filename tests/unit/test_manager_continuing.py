@@ -53,6 +53,9 @@ async def test_each_place_holder_is_left_in_time_and_the_next_goes_on(live: Live
         subjob = f"{job}.{number}"
         asked_s = live.batch.of(f"ejb-{subjob}").walltime_s or 0.0
         assert asked_s == LIMIT_S if number < 2 else 700.0 - done_s <= asked_s <= LIMIT_S
+        if number == 2:
+            left_s = 700.0 - done_s + 20.0
+            assert asked_s <= left_s and asked_s == live.subjobs(job)[2].walltime_s, "no longer than what is left"
         await begun(live, subjob)
         assert live.job(job).state == "running"
         assert live.epochs(job)[-1].restart_from == (None if not number else live.epochs(job)[-2].number)

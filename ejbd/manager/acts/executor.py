@@ -462,6 +462,8 @@ class Executor:
         if lets:
             reach(CrashPoint.BEGIN_BEFORE_CALL)
         try:
+            if (shorter_s := await self.store.read(lambda s: self._shorter(s, intent))) is not None:
+                await self._shorten(identity, batch_ids[intent.id], shorter_s)
             if (ahead_s := await self.store.read(lambda s: self._begins_in(s, intent))) is not None:
                 await self.batch.update(identity, batch_ids[intent.id], begin_in_s=ahead_s)
             elif lets or stays:
@@ -484,6 +486,23 @@ class Executor:
         if lets:
             reach(CrashPoint.BEGIN_AFTER_CALL)
         await self.record([intent.id], lambda s: intents.done(s, [intent.id], self.clock()))
+
+    async def _shorten(self, identity: Identity, id: str, walltime_s: float) -> None:
+        """Where the batch system does not let it, it begins as long as it is."""
+        try:
+            await self.batch.update(identity, id, walltime_s=walltime_s)
+        except BatchError as error:
+            if error.transient:
+                raise
+            log.warning("not-shortened", batch_id=id, error=error.sentence())
+
+    def _shorter(self, session: Session, intent: Intent) -> float | None:
+        """The walltime of the next place holder of a chain that was queued for more; None where nothing changes."""
+        if intent.kind != IntentKind.BEGIN:
+            return None
+        subjob = session.get_one(Subjob, intent.subjob_id)
+        spec = session.scalars(select(Job.spec).where(Job.id == intent.job_id)).one()
+        return subjob.walltime_s if (spec.get("chain") or {}).get("shorter") == subjob.id else None
 
     def _begins_in(self, session: Session, intent: Intent) -> float | None:
         """In how many seconds a batch job of an evolving job may begin; None of any other, and of another action."""

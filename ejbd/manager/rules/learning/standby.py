@@ -13,6 +13,8 @@ from math import inf
 from sqlalchemy import select
 
 from ejbd.core.continuation import next_link
+from ejbd.core.room.walltimes import asked_walltime
+from ejbd.core.walltime import MINUTE_S
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.effects import Act, Ask, Effects, Release, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
@@ -112,11 +114,17 @@ def _next_of_chain(world: JobWorld, found: Subjob | None, why: str) -> Effects[S
         return None
     done_s, chain = work_now(job, world.ctx.now), job.spec["chain"]
     restart_s = (world.cost.restart_s or world.cost.lambda_s) if done_s else 0.0
-    if found.walltime_s < next_link(max(0.0, job.walltime_s - done_s), chain["limit_s"], restart_s, 0.0).length_s:
+    needs_s = next_link(max(0.0, job.walltime_s - done_s), chain["limit_s"], restart_s, 0.0).length_s
+    if found.walltime_s < needs_s:
         yield Release(found, "more is left than it was queued for")
         return None
+    quantum_s = world.ctx.view.walltime_quantum_s if world.ctx.view is not None else MINUTE_S
+    shorter_s, cut = asked_walltime(needs_s, 0.0, chain["limit_s"], quantum_s), {}
+    if shorter_s < found.walltime_s:  # it was queued for as much as could be left by now
+        yield note(found, walltime_s=shorter_s, usable_s=shorter_s)
+        cut = {"shorter": found.id}
     yield note(found, role=SubjobRole.PLACEHOLDER.value)
-    yield note(job, spec={**job.spec, "chain": {**chain, "begins": {found.id: world.ctx.now}}})
+    yield note(job, spec={**job.spec, "chain": {**chain, "begins": {found.id: world.ctx.now}, **cut}})
     yield tell(EventKind.SUBJOB_ADOPTED, job_id=job.id, subjob_id=found.id, reason=why)
     submission = world.ctx.session.scalars(
         select(Intent.state).where(Intent.subjob_id == found.id, Intent.kind == IntentKind.SUBMIT)
