@@ -112,6 +112,11 @@ def main() -> None:
     found = of_simulator(submit_s + queued_s, work_s, widths, asked.processors, fixed_s)
     print(f"a job costs {queued_s:.2f} s until the pool's queue has it, and {fixed_s:.2f} s beside its steps")
     tell(live, found, submit_s, work_s, fixed_s)
+    plain = of_simulator(submit_s, work_s, widths, asked.processors, extra_s)
+    told = errors(live, plain, submit_s, work_s + fixed_s)
+    print(
+        f"given what a job alone costs instead, the simulator's mean error is {mean(map(abs, told)):.1f} %", flush=True
+    )
     if asked.each:
         tell_each(live, found, submit_s, work_s, widths)
     print(machine())
@@ -184,12 +189,10 @@ def of_simulator(submit_s: FloatArray, work_s: FloatArray, widths: Any, processo
 def tell(live: list[Course], simulated: Outcome, submit_s: FloatArray, work_s: FloatArray, fixed_s: float) -> None:
     whole_s = work_s + fixed_s
     wait, end = simulated.start / UNIT - submit_s, simulated.end / UNIT - submit_s
-    ours = means(np.array([one.given_s for one in live]), np.array([one.back_s for one in live]), whole_s)
-    theirs = means(wait, end, whole_s)
-    errors = [100 * (s / one - 1) if one else 0.0 for s, one in zip(theirs, ours, strict=True)]
-    for name, one, s, error in zip(Means._fields, ours, theirs, errors, strict=True):
+    told = errors(live, simulated, submit_s, whole_s)
+    for name, one, s, error in zip(Means._fields, of_live(live, whole_s), means(wait, end, whole_s), told, strict=True):
         print(f"{name}: live {one:.2f}, simulator {s:.2f} ({error:+.1f} %)")
-    print(f"mean error {statistics.mean(map(abs, errors)):.1f} %", flush=True)
+    print(f"mean error {mean(map(abs, told)):.1f} %")
     parts = {
         "until it has processors": (mean(one.given_s for one in live), float(wait.mean())),
         "until its ranks run": (mean(one.ranks_s - one.given_s for one in live), 0.0),
@@ -200,6 +203,16 @@ def tell(live: list[Course], simulated: Outcome, submit_s: FloatArray, work_s: F
         print(f"{name}: live {one:.2f} s, simulator {s:.2f} s")
     print(f"of that folded: live {mean(one.folded_s for one in live):.2f} s")
     print(f"work by its processors: {mean(one.work_s for one in live):.2f} s, its steps: {float(work_s.mean()):.2f} s")
+
+
+def of_live(live: list[Course], whole_s: FloatArray) -> Means:
+    return means(np.array([one.given_s for one in live]), np.array([one.back_s for one in live]), whole_s)
+
+
+def errors(live: list[Course], simulated: Outcome, submit_s: FloatArray, whole_s: FloatArray) -> list[float]:
+    """By how many per cent each of the simulator's means is another."""
+    theirs = means(simulated.start / UNIT - submit_s, simulated.end / UNIT - submit_s, whole_s)
+    return [100 * (s / one - 1) if one else 0.0 for s, one in zip(theirs, of_live(live, whole_s), strict=True)]
 
 
 def tell_each(live: list[Course], simulated: Outcome, submit_s: FloatArray, work_s: FloatArray, widths: Any) -> None:

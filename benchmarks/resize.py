@@ -5,7 +5,8 @@
 A real worker with so many paced ranks (examples/paced.c), bound to the CPUs that there are. By turns they are folded
 onto half of the processors, unfolded, and moved by a checkpoint and a restart (engine application), all without a
 daemon: an operation until its answer, as the manager would see it. Aim, on a quiet machine: a resize below 50 ms.
-Last, how many times as long a run takes on half of its processors: ranks hold these by sleeping, so it is to be 2.
+Last, how many times as long a run takes on half of its processors: ranks hold these by sleeping, so it is to be 2. A
+run that is folded halfway, and unfolded, has to have the result that the program says beforehand.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from harness import ROOT, machine, spread
 from tests.fakes.worker_process import World, world
 
 PATIENCE_S = 120.0
-PACE_MS = 50
-STEPS = (100, 300)
+PACE_MS = 100  # what a rank waits for its turn beyond the other's is a small part of that
+STEPS = (50, 150)
 
 
 def main() -> None:
@@ -42,6 +43,10 @@ def main() -> None:
         with world(spool) as there:
             found = play(there, program, asked.ranks, asked.runs)
         stretch = []
+        apart = Path(folder) / "spool-result"
+        apart.mkdir()
+        with world(apart) as there:
+            same = same_result(there, program, asked.ranks)
         for at in range(4):
             apart = Path(folder) / f"spool-{at}"
             apart.mkdir()
@@ -54,6 +59,7 @@ def main() -> None:
     print(f"{STEPS[1] - STEPS[0]} steps of {PACE_MS} ms:")
     print(f"{asked.ranks} ranks on as many virtual processors: {whole:.2f} s")
     print(f"folded onto half of them: {folded:.2f} s, {folded / whole:.3f} times as long")
+    print(f"folded and unfolded meanwhile, the result is {'the same' if same else 'ANOTHER'}; {machine()}")
 
 
 def play(there: World, program: Path, ranks: int, runs: int) -> dict[str, list[float]]:
@@ -102,6 +108,27 @@ def whole_run(there: World, program: Path, ranks: int, steps: int, folded: bool)
         run(there, "resize", {"epoch": 1, "ranks": [{"rank": r, "processor": r // 2} for r in range(ranks)]}, 1)
     there.exits(ranks)
     return time.monotonic() - begin
+
+
+def same_result(there: World, program: Path, ranks: int) -> bool:
+    """Whether a run that is folded and unfolded ends as the program foretells."""
+    result = there.spool / "result"
+    words = [str(program), "--steps", "60", "--pace", f"{PACE_MS}ms"]
+    said = subprocess.run([*words[:3], "--expect", str(ranks)], capture_output=True, text=True, check=True, timeout=60)
+    there.start(processors=ranks)
+    file = there.launch_file(*words, "--result", str(result), size=ranks)
+    payload = there.launch_payload(file, ranks=ranks)
+    run(there, "launch", {**payload, "ranks": [{"rank": rank, "processor": rank} for rank in range(ranks)]}, 1)
+    for a_processor in (2, 1):
+        time.sleep(1.0)
+        run(
+            there,
+            "resize",
+            {"epoch": 1, "ranks": [{"rank": r, "processor": r // a_processor} for r in range(ranks)]},
+            1,
+        )
+    there.exits(ranks)
+    return result.read_text() == said.stdout
 
 
 def run(there: World, kind: str, payload: dict[str, Any], epoch: int) -> dict[str, Any]:

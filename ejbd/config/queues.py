@@ -98,6 +98,15 @@ class QueueSettings(BaseModel):
         ),
     ] = 365 * 86400.0
     min_processors: Annotated[int, Field(ge=1, description="smaller jobs are passed through")] = 2
+    in_place: Annotated[
+        Literal["on", "off"],
+        BeforeValidator(on_or_off),
+        Field(
+            description="whether ranks take the processors of a further subjob on a node where they run, and leave "
+            "them again, without a checkpoint. A worker refuses where it is held to its own CPUs: its job moves then "
+            "(docs/malleable.md)"
+        ),
+    ] = "off"
     short_runs: Annotated[
         float,
         Field(

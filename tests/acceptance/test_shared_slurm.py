@@ -1,4 +1,4 @@
-"""A partition with OverSubscribe=FORCE:2 of a real Slurm: two jobs start on the same node, and keep to halves of it."""
+"""A partition with OverSubscribe=FORCE:2 of a real Slurm: two jobs start on the same node, and keep to parts of it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,22 @@ def test_two_jobs_share_a_node_and_their_ranks_no_processor(tmp_path: Path) -> N
         daemon.start()
         try:
             words = [str(paced), "--pace", "100ms", "--result"]
-            one = daemon.submit(*words, "first", "--steps", "400", ranks=both, time="5")
+            one = daemon.submit(*words, "first", "--steps", "4000", ranks=both, time="15")
             daemon.wait_event(one, "epoch.running")
-            two = daemon.submit(*words, "second", "--steps", "400", ranks=both, time="5")
+            two = daemon.submit(*words, "second", "--steps", "4000", ranks=both, time="15")
             daemon.wait_event(two, "epoch.running")
             until(lambda: resizes(daemon, one) == [(both, (both + 1) // 2)], "the first job was not folded")
             first, second = cpus_of("first"), cpus_of("second")
             assert len(first) == (both + 1) // 2 and sorted(first + second) == CPUS
             daemon.client.post(f"/v1/jobs/{two}/cancel")
+            until(lambda: cpus_of("first") == CPUS, "the first job was not unfolded")
+            part = daemon.submit(*words, "part", "--steps", "4000", ranks=1, time="15")
+            daemon.wait_event(part, "epoch.running")
+            until(
+                lambda: sorted(cpus_of("first") + cpus_of("part")) == CPUS, "a job of a part of the node is beside it"
+            )
+            assert len(cpus_of("part")) == 1
+            daemon.client.post(f"/v1/jobs/{part}/cancel")
             until(lambda: cpus_of("first") == CPUS, "the first job was not unfolded")
             assert daemon.kinds(one).count("epoch.launching") == 1, "no checkpoint"
             daemon.client.post(f"/v1/jobs/{one}/cancel")

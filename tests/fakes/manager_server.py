@@ -74,6 +74,7 @@ class ManagerServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # as of the daemon: what is sent in two parts waits for no acknowledgement
 
             def do_GET(self) -> None:
                 self._answer(b"")

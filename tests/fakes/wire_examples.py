@@ -65,7 +65,7 @@ OPERATIONS: dict[str, Json] = {
     "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
     "drain": {"epoch": 2},
     "signal": {"signal": 10, "epoch": 2},
-    "resize": {"epoch": 2, "ranks": [{"rank": 0, "processor": 1, "processors": None}], "cpus": None},
+    "resize": {"epoch": 2, "ranks": [{"rank": 0, "processor": 1, "processors": None}], "cpus": None, "lent": 2},
     "exit": {"code": 3},
 }
 """Payloads by kind."""

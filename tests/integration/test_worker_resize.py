@@ -91,6 +91,22 @@ def test_what_cannot_be_changes_nothing(there: World) -> None:
     assert not resized(there, 0, 0)["ok"], "none of them runs any more"
 
 
+def test_processors_that_another_subjob_lends_are_behind_its_own(there: World) -> None:
+    there.start()  # of three processors, which is not bound
+    there.launch("sleep", "60", ranks=2)
+    payload = {"epoch": 1, "ranks": places(3, 4)}
+    assert "cannot have processor" in there.manager.run("resize", payload, epoch=1)["error"]
+    assert there.manager.run("resize", {**payload, "lent": 2}, epoch=1)["ok"]
+
+
+@needs_two
+def test_a_worker_that_binds_its_ranks_takes_nothing_that_is_lent(there: World) -> None:
+    there.start(processors=len(CPUS))
+    there.launch("sleep", "60", ranks=1)
+    result = there.manager.run("resize", {"epoch": 1, "ranks": places(len(CPUS)), "lent": 1}, epoch=1)
+    assert (result["ok"], result["error"]) == (False, f"ranks are bound to the {len(CPUS)} CPUs of this subjob")
+
+
 def test_a_worker_that_does_not_answer_answers_once(there: World) -> None:
     """Stopped, it takes the operation up when it goes on; delivered again meanwhile, it is carried out once."""
     worker = there.start()

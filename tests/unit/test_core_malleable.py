@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ejbd.config import settings_model
 from ejbd.core.decision import Decision, DecisionKind, ReasonCode
 from ejbd.core.malleable.folding import Begin, begin, half, spare, unfolded
+from ejbd.core.malleable.halves import halves, part
 from ejbd.core.malleable.parameters import First, MalleableParameters
 from ejbd.core.malleable.pool import Pool, PoolJob
 from ejbd.core.malleable.stretching import Model, paces
 from ejbd.core.policy import Situation
 from ejbd.core.question import Question
 from ejbd.core.state import ElasticState
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 
+SHARED = QueueView("batch", True, None, 1, 4, default=True, jobs_a_processor=2)
 WIDTHS = st.lists(st.integers(1, 64), max_size=12)
 
 
@@ -125,3 +128,36 @@ def test_folded_jobs_are_unfolded_once_none_waits_the_oldest_first() -> None:
 def test_in_a_queue_it_asks_for_nothing_beside_j0() -> None:
     assert settings_model("fcfs-malleable")(policy="fcfs-malleable").policy == "fcfs-malleable"
     assert asked(4, pool(8), situation=Situation.RUNNING).kind is DecisionKind.NOTHING
+
+
+def there(*jobs: tuple[str, int, tuple[str, ...]], node: int = 4) -> ClusterView:
+    """Running jobs (id, processors, nodes) in a queue where two may share a processor."""
+    nodes = tuple(NodeView(name, node, 0, True, ("batch",)) for name in ("n1", "n2"))
+    views = tuple(
+        BatchJobView(id, f"j{id}", "me", "batch", BatchState.RUNNING, processors, 60.0, start_s=float(at), nodes=names)
+        for at, (id, processors, names) in enumerate(jobs)
+    )
+    return ClusterView(100.0, nodes, views, (SHARED,), Reservations.PROCESSORS, walltime_quantum_s=1.0)
+
+
+def test_two_jobs_that_share_a_node_keep_to_parts_of_it_by_what_each_was_given() -> None:
+    whole, small, wide = ("1", 4, ("n1",)), ("2", 1, ("n1",)), ("3", 3, ("n1",))
+    ours = {"1", "2", "3"}
+    assert halves(there(whole, wide), ours) == {"1": {"n1": (0, 1, 2)}, "3": {"n1": (3,)}}
+    assert halves(there(wide, whole), ours) == {"3": {"n1": (0, 1)}, "1": {"n1": (2, 3)}}
+    assert halves(there(whole, small), ours) == {"1": {"n1": (0, 1, 2)}, "2": {"n1": (3,)}}
+    assert halves(there(wide), ours) == {"3": {"n1": (0, 1, 2)}}, "alone it has what it was given"
+    assert halves(there(small, wide), ours) == {}, "they fit beside each other"
+    assert halves(there(small, wide, whole), ours) == {}
+    assert halves(there(wide, whole), {"3"}) == {}, "which processors the other one uses is not known"
+    both = ("4", 5, ("n1", "n2"))
+    assert halves(there(both), {"4"}) == {}, "how many of each node is not known"
+
+
+@given(st.integers(2, 64).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n), st.integers(1, n))))
+def test_none_of_two_that_share_has_more_than_it_was_given_and_each_has_some(told: tuple[int, int, int]) -> None:
+    size, first, second = told
+    assume(first + second > size)
+    kept = part(size, first, second)
+    assert 1 <= kept <= first and 1 <= size - kept <= second and 2 * kept >= first
+    assert (first, second) != (size, size) or kept == half(size)

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from ejbd.store.models import Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
@@ -144,3 +146,64 @@ async def test_a_job_that_starts_folded_is_launched_so(live: LiveWorld) -> None:
     await live.begin(f"{job}.0")
     await live.poll(1)
     assert (live.epochs(job)[0].processors, live.job(job).work_rate) == (8, 1 / 2)
+
+
+async def in_place(tmp_path: Path, store: Store) -> tuple[LiveWorld, str, Worker]:
+    """A job of 16 ranks that runs on four processors, and has four more of the same node."""
+    live = LiveWorld(tmp_path, store, in_place="on")
+    job = await live.submit(walltime_s=1000.0)
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    await live.poll(1)
+    await live.poll(10)
+    assert [one.processors for one in live.subjobs(job)[1:]] == [4, 4]
+    return live, job, worker
+
+
+async def test_a_further_subjob_on_a_node_that_it_has_is_taken_and_left_without_a_checkpoint(
+    tmp_path: Path, store: Store
+) -> None:
+    live, job, worker = await in_place(tmp_path, store)
+    await live.begin(f"{job}.2")
+    for _ in range(3):
+        await live.poll(1)
+        await live.work()
+    ((epoch,), (first, second)) = live.epochs(job), live.subjobs(job)[1:]
+    assert (epoch.processors, epoch.members) == (8, [first.id, second.id])
+    assert asked(worker) == [[rank // 2 for rank in range(16)]]
+    assert [payload["lent"] for kind, payload in worker.done if kind == "resize"] == [4]
+    await live.store.write(lambda s: s.execute(update(Job).where(Job.id == job).values(members=[first.id])))
+    for _ in range(3):
+        await live.poll(1)
+        await live.work()
+    (epoch,) = live.epochs(job)
+    assert (epoch.processors, epoch.members) == (4, [first.id])
+    assert asked(worker)[1:] == [[rank // 4 for rank in range(16)]]
+    assert live.subjobs(job)[2].releasing, "what it has left is given back"
+
+
+async def test_where_its_worker_refuses_it_is_moved_by_a_checkpoint(tmp_path: Path, store: Store) -> None:
+    live, job, worker = await in_place(tmp_path, store)
+    worker.fail["resize"] = {}
+    await live.begin(f"{job}.2")
+    for _ in range(4):
+        await live.poll(1)
+        await live.work()
+    kinds = [kind for kind, _ in worker.done]
+    assert kinds.count("resize") == 1 and "checkpoint" in kinds
+    assert [one.processors for one in live.epochs(job)] == [4, 8]
+
+
+async def test_where_the_further_subjob_is_lost_its_ranks_go_on_without_it(tmp_path: Path, store: Store) -> None:
+    live, job, _ = await in_place(tmp_path, store)
+    await live.begin(f"{job}.2")
+    await live.poll(1)
+    await live.work()
+    assert live.epochs(job)[0].processors == 8
+    live.batch.end(f"ejb-{job}.2")
+    for _ in range(3):
+        await live.poll(1)
+        await live.work()
+    (epoch,) = live.epochs(job)
+    assert (epoch.state, epoch.processors, epoch.members) == ("running", 4, [f"{job}.1"])
+    assert live.job(job).setbacks == 0

@@ -555,7 +555,10 @@ class EpochRun:
         began = time.monotonic()
         try:
             cpus = self._place.cpus_of(payload)
-            most = self._place.processors if cpus is None else min(len(cpus), self._place.processors)
+            lent = int(payload.get("lent") or 0)
+            if lent and cpus is not None:
+                raise resizing.ResizeError("ranks are bound to the %d CPUs of this subjob" % len(cpus))
+            most = self._place.processors + lent if cpus is None else min(len(cpus), self._place.processors)
             places = resizing.wanted(payload, sorted(running), most)
             told, threads = resizing.move(running, places, cpus)
             self._cpus = cpus

@@ -389,11 +389,13 @@ class ResizePlace(Wire):
 
 
 class ResizePayload(Wire):
-    """Have ranks of an epoch go on on other processors of their node, without a checkpoint."""
+    """Have ranks of an epoch go on on other processors of their node, without a checkpoint. `lent`: so many more than
+    the worker's own are another subjob's of the job, behind its own by number."""
 
     epoch: Count
     ranks: Annotated[list[ResizePlace], Field(min_length=1)]
     cpus: OwnCpus | None = None
+    lent: Count = 0
 
 
 class ExitPayload(Wire):

@@ -36,7 +36,7 @@ from ejbd.manager.rules.placements.generations import (
 from ejbd.manager.rules.placements.launching import add_launch, launching, start_epoch
 from ejbd.manager.rules.placements.lead import ensure_lead
 from ejbd.manager.rules.placements.pace import follow_delta
-from ejbd.manager.rules.placements.resizing import follow_share
+from ejbd.manager.rules.placements.resizing import follow_share, go_on_with
 from ejbd.manager.rules.placements.setbacks import back_to_waiting
 from ejbd.manager.rules.placements.stopping import begin_checkpoint, stopping
 from ejbd.store.models import Epoch, Launch, Subjob
@@ -216,6 +216,8 @@ def _running(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         return False
     members = [s for s in world.open_subjobs if s.id in wanted]
     if len(members) != len(wanted) or not all(world.ready(s) for s in members):
+        return False
+    if (yield from go_on_with(world, epoch, members)):
         return False
     yield from begin_checkpoint(world, epoch)
     return True
