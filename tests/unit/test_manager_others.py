@@ -14,7 +14,7 @@ from ejbd.batch.base import BatchEnd
 from ejbd.core.hindsight import Submitted
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager.facts.past.hindsight import DAY_S, Day, Pool, replayed
+from ejbd.manager.facts.past.hindsight import DAY_S, Day, Pool, read_day, replayed
 from ejbd.manager.service.replaying import replay_beside
 from ejbd.store.models import Job, OtherDay, OtherGap, OtherJob, OtherReplay, Subjob
 from ejbd.store.retention import prune_others
@@ -87,14 +87,35 @@ async def test_a_job_that_runs_again_and_one_with_an_old_number_are_further_jobs
 async def test_ejbs_own_waiting_arrays_and_jobs_cancelled_in_the_queue_are_told_apart(live: LiveWorld) -> None:
     job = await live.submit()
     array = other(live, "9_[1-5]")
-    live.batch.others = [other(live, "7"), array, other(live, "9_1", RUNNING)]
+    # An element of an array that EJB passed through is noted, too: its own row is the whole array's.
+    through = [other(live, id, RUNNING, foreign=False, tag="ejb-0.0") for id in ("11_3", "12[4].head")]
+    live.batch.others = [other(live, "7"), array, other(live, "9_1", RUNNING), *through]
     await live.poll()
     assert live.batch.of(f"ejb-{job}.0")
-    assert [row.batch_id for row in rows(live)] == ["7", "9_1"]
+    assert [row.batch_id for row in rows(live)] == ["7", "9_1", "11_3", "12[4].head"]
     gone = replace(live.batch.others[0], state=BatchState.CANCELLED, start_s=live.clock.now, end_s=live.clock.now)
     live.batch.others[0] = gone
     await live.poll(5)
     assert (rows(live)[0].start_s, rows(live)[0].open) == (None, False)
+
+
+async def test_a_job_that_started_has_the_priority_with_which_it_waited_last(live: LiveWorld) -> None:
+    live.batch.others = [other(live, "7", priority=5), other(live, "8", priority=9)]
+    await live.poll()
+    live.batch.others = [replace(live.batch.others[0], priority=6), live.batch.others[1]]
+    await live.poll(5)
+    begun = live.clock.now
+    live.batch.others = [
+        replace(live.batch.others[0], priority=0, state=RUNNING, start_s=begun),
+        replace(live.batch.others[1], priority=0, state=BatchState.CANCELLED, end_s=begun),
+    ]
+    await live.poll(5)
+    assert live.manager._others is not None and live.manager._others.priorities["7"] == 6
+    view, seen = live.manager.view, live.manager._others.priorities
+    assert view is not None
+    day_s = begun - begun % DAY_S
+    day = live.store.read_sync(lambda s: read_day(s, view, day_s, begun + 10, seen))
+    assert [(job.id, job.priority) for pool in day.pools.values() for job, _ in pool.real] == [("o1", 6)]
 
 
 async def test_what_came_and_went_while_the_daemon_was_away_is_asked_for_or_unknown(live: LiveWorld) -> None:
