@@ -7,8 +7,8 @@ of 32 processors where `--queued` other jobs wait too; no processor is free, so 
 are the reading of the roster and the steps of the tick (writes), as `Manager.poll` makes them, and the longest of the
 steps, for which others that write have to wait; SQL statements are counted at the driver. What is noted of the other
 jobs comes behind it, with every row of the listing read anew, and none of them changed. Beside them stands the
-planning alone, of the same jobs in the same view. CPU (user and system) is told, too: other programs disturb it less. Aims: planning under 0.25 s; with 10,000 that wait, all of it under
-0.3 s.
+planning alone, of the same jobs in the same view. CPU (user and system) is told, too: other programs disturb it less.
+Aims: planning under 0.25 s; with 10,000 that wait, all of it under 0.3 s.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ LOOKS_BACK = 2  # days that a replay needs rows of, beside the day itself
 
 
 class Hindsight:
-    """`kept_days`: for how long other jobs are kept; 0: nothing is reckoned. `priorities`: of those batch jobs that were
-    seen to wait, as they waited last."""
+    """`kept_days`: for how long other jobs are kept; 0: nothing is reckoned. `priorities`: of batch jobs that were seen
+    to wait."""
 
     def __init__(
         self,
