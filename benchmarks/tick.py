@@ -172,7 +172,7 @@ def measure(where: Path, options: argparse.Namespace) -> None:
         others = timed(lambda now=now: noting(manager, now))  # type: ignore[misc]
         cpus = (then - cpu) * 1e3, (time.process_time() - then) * 1e3
         if number == 0:
-            first = tick, longest, in_tick, others
+            first = tick, longest, in_tick, others, cpus[0]
             continue
         for name, value in zip(names, (alone, tick, roster, longest, others, *cpus), strict=True):
             figures[name].append(value)
@@ -185,7 +185,8 @@ def measure(where: Path, options: argparse.Namespace) -> None:
         print(f"{name:<28}{spread(values, ' ms')}")
     print(f"{'SQL statements of a tick':<28}{statistics.median(counts):g}")
     print(f"the first tick, which stores a decision of every job: {first[0]:.0f} ms, {first[2]} statements,", end=" ")
-    print(f"the longest step {first[1]:.0f} ms")
+    each = f"{first[4] / options.elastic:.2f} ms and {first[2] / options.elastic:.1f} statements a job"
+    print(f"the longest step {first[1]:.0f} ms; its CPU: {first[4]:.0f} ms, {each}")
     print(f"the first notes of other jobs, a row for each: {first[3]:.0f} ms")
 
 
