@@ -37,7 +37,7 @@ from planning import make_view
 from tests.fakes.batch import Clock, MemoryBatch
 from tick import busy, fill, listed
 
-USER = "ada"  # whose jobs they are
+USER = "ada"  # all jobs are of this user
 PAGE = {"HX-Request": "true", "Accept-Encoding": "gzip"}  # as the page asks by itself
 
 

@@ -3,8 +3,9 @@
 Two replays are compared job by job. In the first the batch system has what it really had. In the second the batch jobs
 of each elastic job are gone, and the one rigid job that its user asked for is there. What another job starts later in
 the second than in the first, it has gained. Both replays err in the same ways, so that what they share cancels out:
-order by arrival (no priorities, limits, memory or named nodes), one pool of processors that are always there. How far
-the first replay is off the real starts is told beside it (`error_s`): below it a difference says little.
+no limits, memory or named nodes, one pool of processors that are always there. What waits stands in the order of its
+priorities where those are known, and in that of arrival otherwise. How far the first replay is off the real starts is
+told beside it (`error_s`): below it a difference says little.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 
 from ejbd.core.easy import easy_schedule
 
+WAITED_S = 60.0  # a job that waits for so long has been seen to wait
 DEPTH = 1000  # waiting jobs that a pass looks at, as the schedulers of large sites do
 
 
@@ -26,7 +28,7 @@ class Submitted:
 
     `submit_s`: since when it waits for nothing but room. `walltime_s` is what passes plan by, `run_s` how long it
     really ran. `began_s`: it was running when the replay begins, and is no matter of a plan. `leaves_s`: it is taken
-    back then, whether it waits or runs.
+    back then, whether it waits or runs. `priority`: with which it waited last; None: not known.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Submitted:
     run_s: float
     began_s: float | None = None
     leaves_s: float = math.inf
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,9 @@ def compare(
     A job that began before the replays do is compared with nothing, and so is one that never fits.
     """
     others, elastic, rigid = [job for job, _ in real], list(elastic), list(rigid)
-    as_came = replay([*others, *elastic], processors, begin_s)
-    all_rigid = as_came if elastic == rigid else replay([*others, *rigid], processors, begin_s)
+    ranked = ranks(real, rigid)
+    as_came = replay([*others, *elastic], processors, begin_s, ranked)
+    all_rigid = as_came if elastic == rigid else replay([*others, *rigid], processors, begin_s, ranked)
     return [
         Compared(job.id, real_s, as_came[job.id], all_rigid[job.id])
         for job, real_s in real
@@ -84,15 +88,26 @@ def compare(
     ]
 
 
-def replay(jobs: Iterable[Submitted], processors: int, begin_s: float) -> dict[str, float]:
-    """The start of every job that starts, from `begin_s` on until none is left. Those that run then have theirs."""
-    return _Replay(jobs, processors, begin_s).starts()
+def ranks(real: Iterable[tuple[Submitted, float]], rigid: Iterable[Submitted]) -> bool:
+    """Whether so many priorities are known that they say the order: of all that waited, and of all that are to wait."""
+    waited = (job for job, start_s in real if job.began_s is None and start_s - job.submit_s > WAITED_S)
+    return all(job.priority is not None for job in (*waited, *(job for job in rigid if job.began_s is None)))
+
+
+def replay(jobs: Iterable[Submitted], processors: int, begin_s: float, ranked: bool = False) -> dict[str, float]:
+    """The start of every job that starts, from `begin_s` on until none is left. Those that run then have theirs.
+
+    `ranked`: by priority, those without one last; among equals by arrival.
+    """
+    return _Replay(jobs, processors, begin_s, ranked).starts()
 
 
 class _Replay:
     """What waits and what runs are kept as the kernel wants them, in order: a pass copies what runs, and no more."""
 
-    def __init__(self, jobs: Iterable[Submitted], processors: int, begin_s: float) -> None:
+    def __init__(self, jobs: Iterable[Submitted], processors: int, begin_s: float, ranked: bool) -> None:
+        self._ranked = ranked
+        self._ranks: list[float] = []  # of what waits, least first: its priority, the other way round
         self._capacity = self._free = processors
         self._begin_s = begin_s
         self._starts: dict[str, float] = {}
@@ -137,9 +152,12 @@ class _Replay:
             self._free += processors
         while self._arrivals and self._arrivals[-1].submit_s <= now:
             job = self._arrivals.pop()
-            self._queue.append(job)
-            self._processors.append(job.processors)
-            self._walltimes.append(job.walltime_s)
+            rank = -float(job.priority) if self._ranked and job.priority is not None else 0.0
+            at = bisect_right(self._ranks, rank)
+            self._ranks.insert(at, rank)
+            self._queue.insert(at, job)
+            self._processors.insert(at, job.processors)
+            self._walltimes.insert(at, job.walltime_s)
         gone = set()
         while self._leaving and self._leaving[-1][0] <= now:
             gone.add(self._leaving.pop()[1])
@@ -165,7 +183,7 @@ class _Replay:
     def _take(self, indices: list[int]) -> None:
         """Out of the queue; `indices` in order."""
         for at in reversed(indices):
-            del self._queue[at], self._processors[at], self._walltimes[at]
+            del self._ranks[at], self._queue[at], self._processors[at], self._walltimes[at]
 
     def _run(self, job: Submitted, start_s: float) -> None:
         self._starts[job.id] = start_s

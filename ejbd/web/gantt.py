@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
+from unicodedata import bidirectional
 
 import numpy as np
 
@@ -287,12 +288,17 @@ WORDS = {
 
 def about(bar: BarView) -> str:
     """A bar in words."""
-    words = [WORDS[bar.kind], bar.job, printable(bar.name), f"of {printable(bar.user)}" if bar.user else ""]
+    words = [WORDS[bar.kind], bar.job, _apart(printable(bar.name)), f"of {printable(bar.user)}" if bar.user else ""]
     if bar.processors:
         words.append(f"{bar.processors} processors")
     if bar.degree > 1:
         words.append(f"degree {bar.degree}")
     return " ".join(word for word in words if word)
+
+
+def _apart(name: str) -> str:
+    """One that is read from right to left turns around nothing but itself."""
+    return f"\u2068{name}\u2069" if any(bidirectional(c) in ("R", "AL") for c in name) else name
 
 
 def printable(text: str) -> str:

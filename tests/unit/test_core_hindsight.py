@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.hindsight import Compared, Submitted, compare, replay
+from ejbd.core.hindsight import Compared, Submitted, compare, ranks, replay
 
 SHAPES = st.lists(
     st.tuples(st.integers(1, 6), st.integers(1, 50), st.integers(0, 100), st.integers(1, 50)), max_size=25
@@ -52,6 +54,24 @@ def test_what_ends_before_its_walltime_is_planned_by_it_and_leaves_early() -> No
 def test_a_job_that_ran_already_is_compared_with_nothing_and_one_too_wide_blocks_none() -> None:
     ran, wide, other = Submitted("x", 2, 50, -10, 50, began_s=-5), job("w", 9, 0, 1), job("y", 4, 1, 5)
     assert compare([(ran, -5), (wide, 3), (other, 45)], [], [], 4, 0) == [Compared("y", 45, 45, 45)]
+
+
+def ranked(one: Submitted, priority: int) -> Submitted:
+    return replace(one, priority=priority)
+
+
+def test_what_waits_stands_by_priority_where_it_is_known_of_all_that_waited() -> None:
+    # `x` runs until 100. `late` came behind `y`, and stood before it; `beside` started at once, and is not known.
+    x, y, late, beside = (job("x", 3, 0, 100), job("y", 4, 1, 50), job("z", 4, 2, 50), job("b", 1, 3, 10))
+    assert replay([x, y, late, beside], 4, 0) == {"x": 0, "b": 3, "y": 100, "z": 150}
+    known = [ranked(y, 10), ranked(late, 20)]
+    assert replay([x, *known, beside], 4, 0, ranked=True) == {"x": 0, "b": 3, "z": 100, "y": 150}
+    real = [(x, 0.0), (known[0], 150.0), (known[1], 100.0), (beside, 3.0)]
+    assert ranks(real, []) and ranks(real, [ranked(y, 1)])
+    assert {one.id: one.error_s for one in compare(real, [], [], 4, 0)} == {"x": 0, "y": 0, "z": 0, "b": 0}
+    # One that waited, or the rigid one that is to wait, is not known: all by arrival, as before.
+    assert not ranks([*real, (job("u", 1, 5, 5), 100.0)], []) and not ranks(real, [y])
+    assert {one.id: one.error_s for one in compare(real, [], [y], 4, 0)}["z"] > 0
 
 
 @given(SHAPES)

@@ -11,15 +11,18 @@ import pytest
 from sqlalchemy import select, update
 
 from ejbd.batch.base import BatchEnd
+from ejbd.batch.pbs import openpbs, torque
+from ejbd.batch.pbs.states import number_of
 from ejbd.core.hindsight import Submitted
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager.facts.past.hindsight import DAY_S, Day, Pool, replayed
+from ejbd.manager.facts.past.hindsight import DAY_S, Day, Pool, read_day, replayed
 from ejbd.manager.service.replaying import replay_beside
 from ejbd.store.models import Job, OtherDay, OtherGap, OtherJob, OtherReplay, Subjob
 from ejbd.store.retention import prune_others
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
+from tests.fakes.pbs.recorded import said
 from tests.fakes.port import subjob_row
 
 PENDING, RUNNING, COMPLETED = BatchState.PENDING, BatchState.RUNNING, BatchState.COMPLETED
@@ -87,14 +90,35 @@ async def test_a_job_that_runs_again_and_one_with_an_old_number_are_further_jobs
 async def test_ejbs_own_waiting_arrays_and_jobs_cancelled_in_the_queue_are_told_apart(live: LiveWorld) -> None:
     job = await live.submit()
     array = other(live, "9_[1-5]")
-    live.batch.others = [other(live, "7"), array, other(live, "9_1", RUNNING)]
+    # An element of an array that EJB passed through is noted, too: its own row is the whole array's.
+    through = [other(live, id, RUNNING, foreign=False, tag="ejb-0.0") for id in ("11_3", "12[4].head")]
+    live.batch.others = [other(live, "7"), array, other(live, "9_1", RUNNING), *through]
     await live.poll()
     assert live.batch.of(f"ejb-{job}.0")
-    assert [row.batch_id for row in rows(live)] == ["7", "9_1"]
+    assert [row.batch_id for row in rows(live)] == ["7", "9_1", "11_3", "12[4].head"]
     gone = replace(live.batch.others[0], state=BatchState.CANCELLED, start_s=live.clock.now, end_s=live.clock.now)
     live.batch.others[0] = gone
     await live.poll(5)
     assert (rows(live)[0].start_s, rows(live)[0].open) == (None, False)
+
+
+async def test_a_job_that_started_has_the_priority_with_which_it_waited_last(live: LiveWorld) -> None:
+    live.batch.others = [other(live, "7", priority=5), other(live, "8", priority=9)]
+    await live.poll()
+    live.batch.others = [replace(live.batch.others[0], priority=6), live.batch.others[1]]
+    await live.poll(5)
+    begun = live.clock.now
+    live.batch.others = [
+        replace(live.batch.others[0], priority=0, state=RUNNING, start_s=begun),
+        replace(live.batch.others[1], priority=0, state=BatchState.CANCELLED, end_s=begun),
+    ]
+    await live.poll(5)
+    assert live.manager._others is not None and live.manager._others.priorities["7"] == 6
+    view, seen = live.manager.view, live.manager._others.priorities
+    assert view is not None
+    day_s = begun - begun % DAY_S
+    day = live.store.read_sync(lambda s: read_day(s, view, day_s, begun + 10, seen))
+    assert [(job.id, job.priority) for pool in day.pools.values() for job, _ in pool.real] == [("o1", 6)]
 
 
 async def test_what_came_and_went_while_the_daemon_was_away_is_asked_for_or_unknown(live: LiveWorld) -> None:
@@ -210,6 +234,41 @@ async def test_an_elastic_job_that_let_another_start_has_its_gain_by_user_and_da
     assert (bob.gained_s, bob.error_s) == (0, 0)
     # Behind the rigid job it would have begun at 200; EASY has it begin at 100, and it really did at 101.
     assert (eve.gained_s, eve.error_s, eve.before_real_s, eve.lost_s) == (100, 1, 99, 0)
+
+
+@pytest.mark.parametrize(
+    ("read", "recording", "command", "running", "waiting"),
+    [
+        (openpbs.jobs, "openpbs-states", "qstat -tf -F json", ["4", "22[0]", "22[1]", "22[2]", "22[3]"], ["21"]),
+        (torque.jobs, "torque-qstat-x.xml", "qstat -x", ["0", "2"], ["1", "3"]),
+    ],
+)
+async def test_what_pbs_lists_of_others_is_noted_once_and_ends_when_it_is_listed_no_more(
+    live: LiveWorld, read: Any, recording: str, command: str, running: list[str], waiting: list[str]
+) -> None:
+    """As recorded of real ones; every poll reads all of it anew."""
+    text = said(recording, command).stdout
+    live.clock.now = 1_795_243_600.0
+
+    def listed() -> list[BatchJobView]:
+        found, unparsed = read(text, "ada", live.clock.now)
+        assert unparsed == 0
+        return [row.view for row in found]
+
+    live.batch.others = listed()
+    await live.poll()
+    first = {number_of(row.batch_id): row for row in rows(live)}
+    assert {id for id, row in first.items() if row.start_s is not None} == set(running)
+    assert {id for id, row in first.items() if row.start_s is None and row.ready_s == row.submit_s} == set(waiting)
+    assert {row.user for row in first.values()} == {"pbstest"} and all(row.walltime_s for row in first.values())
+    live.batch.others = listed()
+    await live.poll(5)
+    assert {row.changed_s for row in rows(live)} == {first[waiting[0]].changed_s}  # nothing was written again
+    live.batch.others = [one for one in listed() if number_of(one.id) != running[0]]
+    await live.poll(5)
+    assert [(number_of(row.batch_id), row.end_s) for row in rows(live) if not row.open] == [
+        (running[0], live.clock.now)
+    ]
 
 
 async def test_a_large_day_is_replayed_by_a_program_of_its_own_with_the_same_rows() -> None:

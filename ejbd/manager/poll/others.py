@@ -1,14 +1,16 @@
 """Batch jobs that are not EJB's, noted as polls see them: what hindsight replays (ejbd/core/hindsight.py).
 
-What was written last is kept in memory, so that a job that is as it was costs a comparison and no statement. A job that
-is not listed any more has ended since the last look. Where that look was long ago the batch system is asked, and what
-it does not tell stays unknown. A look that could not see others changes nothing, and counts as none.
+What was written last is kept in memory, so that a job that is as it was costs a comparison and no statement. So is the
+priority that a job had when it was last seen to wait, and only there: no row has it. A job that is not listed any more
+has ended since the last look. Where that look was long ago the batch system is asked, and what it does not tell stays
+unknown. A look that could not see others changes nothing, and counts as none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, func, insert, or_, select, update
@@ -26,6 +28,7 @@ MARK_S = 60.0  # between two notes in the database that polls look
 DAY_S = 86400.0
 ASKED_AT_ONCE = 2000
 ROWS_AT_ONCE = 200
+MOST_PRIORITIES = 200_000
 JOBS_AT_ONCE = 2000  # that are compared between two chances for others to write
 
 _TABLE: Any = OtherJob.__table__
@@ -47,11 +50,18 @@ class Noted(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """What was written of a job last, and what the view showed then (None: before this daemon)."""
+    """What was written of a job last, and what the views showed then and last (None: before this daemon)."""
 
     seq: int
     row: Noted
-    seen: BatchJobView | None = None
+    seen: tuple[object, ...] | None = None
+    view: BatchJobView | None = None
+
+
+_noted = attrgetter(
+    *("state", "blocked", "start_s", "submit_s", "walltime_s", "processors", "queue", "end_s"),
+)
+"""What is compared of a view: what a row is made of, and the end that is planned."""
 
 
 _CHANGE = (
@@ -66,6 +76,7 @@ class Others:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.priorities: dict[str, int] = {}  # by batch job, EJB's own too, as it waited last
         self._known: dict[str, _Known] | None = None
         self._next = 0
         self._looked_s: float | None = None  # the last look that saw others
@@ -110,6 +121,8 @@ class Others:
             for at in range(0, len(rows), ROWS_AT_ONCE):
                 session_now().connection().execute(statement, rows[at : at + ROWS_AT_ONCE])
                 yield
+        for id in list(self.priorities)[: max(0, len(self.priorities) - MOST_PRIORITIES)]:
+            del self.priorities[id]
         session = session_now()
         if self._looked_s is None or now - self._looked_s > AWAY_S:
             session.merge(OtherGap(until_s=now, from_s=self._looked_s or 0.0))
@@ -135,27 +148,35 @@ class Others:
                 values = {f"new_{name}": value for name, value in row._asdict().items()}
                 changed.append({"which": one.seq, "now": now, **values})
 
-        for at, job in enumerate(view.jobs):
-            if at % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
+        for at in range(0, len(view.jobs), JOBS_AT_ONCE):
+            if at:
                 yield
-            one = known.get(job.id)
-            if one is not None and one.seen is not None and _as_before(one.seen, job):
-                one.seen = job
-                continue
-            if _is_left_out(job):
-                continue
-            if one is not None and _is_another(one.row, job):
-                if one.row.open:
-                    write(one, one.row._replace(end_s=now, open=False))
-                one = None
-            row = _row(one.row if one is not None else None, job, now)
-            if one is not None:
-                one.seen = job
-                write(one, row)
-            elif not job.state.ended or (job.end_s or 0.0) > now - DAY_S:
-                known[job.id] = _Known(self._next, row, job)
-                new.append({"seq": self._next, "batch_id": job.id, "changed_s": now, **row._asdict()})
-                self._next += 1
+            for job in view.jobs[at : at + JOBS_AT_ONCE]:
+                one = known.get(job.id)
+                if one is not None and one.view is job:
+                    continue  # Slurm's are the same objects where nothing has changed; PBS's are read anew
+                seen = _noted(job)
+                if one is not None and one.seen == seen:
+                    one.view = job
+                    continue
+                if _is_left_out(job):
+                    if job.priority:
+                        self.priorities[job.id] = job.priority
+                    continue
+                if one is not None and _is_another(one.row, job):
+                    if one.row.open:
+                        write(one, one.row._replace(end_s=now, open=False))
+                    one = None
+                row = _row(one.row if one is not None else None, job, now)
+                if one is not None:
+                    if one.view is not None and one.view.priority:
+                        self.priorities[job.id] = one.view.priority
+                    one.seen, one.view = seen, job
+                    write(one, row)
+                elif not job.state.ended or (job.end_s or 0.0) > now - DAY_S:
+                    known[job.id] = _Known(self._next, row, seen, job)
+                    new.append({"seq": self._next, "batch_id": job.id, "changed_s": now, **row._asdict()})
+                    self._next += 1
         if not view.unparsed:  # what could not be read may be among them
             away = self._looked_s is None or now - self._looked_s > AWAY_S
             for id in known.keys() - {job.id for job in view.jobs}:
@@ -184,24 +205,13 @@ def _sees(view: ClusterView) -> bool:
     return not view.blind
 
 
-def _as_before(seen: BatchJobView, job: BatchJobView) -> bool:
-    """Whether nothing has changed that is noted. Slurm's are the same objects then, and PBS's are read anew."""
-    return seen is job or (
-        seen.state is job.state
-        and seen.blocked == job.blocked
-        and seen.start_s == job.start_s
-        and seen.submit_s == job.submit_s
-        and seen.walltime_s == job.walltime_s
-        and seen.processors == job.processors
-        and seen.queue == job.queue
-        and (seen.end_s == job.end_s or not job.state.ended)
-    )
-
-
 def _is_left_out(job: BatchJobView) -> bool:
-    """EJB's own are in tables of their own; of an array that waits each element is noted once it is listed."""
-    ours = not job.foreign and job.mark.startswith(TAG_PREFIX)
-    return ours or job.state is BatchState.UNKNOWN or "_[" in job.id or "[]" in job.id
+    """EJB's own are in tables of their own, but for the elements of arrays that it passed through: those have one row
+    for all. Of an array that waits each element is noted once it is listed."""
+    if job.state is BatchState.UNKNOWN or "_[" in job.id or "[]" in job.id:
+        return True
+    element = "_" in job.id or "[" in job.id
+    return not element and not job.foreign and job.mark.startswith(TAG_PREFIX)
 
 
 def _is_another(known: Noted, job: BatchJobView) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -34,12 +34,19 @@ LOOKS_BACK = 2  # days that a replay needs rows of, beside the day itself
 
 
 class Hindsight:
-    """`kept_days`: for how long other jobs are kept; 0: nothing is reckoned."""
+    """`kept_days`: for how long other jobs are kept; 0: nothing is reckoned. `priorities`: of batch jobs that were seen
+    to wait."""
 
     def __init__(
-        self, store: Store, kept_days: float, clock: Callable[[], float], view: Callable[[], ClusterView | None]
+        self,
+        store: Store,
+        kept_days: float,
+        clock: Callable[[], float],
+        view: Callable[[], ClusterView | None],
+        priorities: Mapping[str, int],
     ) -> None:
         self._store, self._kept_days, self._clock, self._view = store, kept_days, clock, view
+        self._priorities = priorities
 
     async def run(self) -> None:
         """Replay what is due, again and again, until this is cancelled."""
@@ -64,8 +71,9 @@ class Hindsight:
         back = max(0, math.floor(self._kept_days) - LOOKS_BACK)
         days = [today - DAY_S * at for at in range(back, -1, -1)]
         due = await self._store.read(lambda session: [day for day in days if _is_due(session, day, now)])
+        priorities = dict(self._priorities)  # polls go on
         for day_s in due:
-            day = await self._store.read(lambda session, day_s=day_s: read_day(session, view, day_s, now))  # type: ignore[misc]
+            day = await self._store.read(lambda session, day_s=day_s: read_day(session, view, day_s, now, priorities))  # type: ignore[misc]
             rows = await replay_beside(day)
             await self._store.write(lambda session, day=day, rows=rows: _keep(session, day, rows, now))  # type: ignore[misc]
         return len(due)

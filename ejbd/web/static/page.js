@@ -8,6 +8,8 @@
   const AGAIN_MS = 5000;
   const MOST_OUTPUT = 262144; // characters that are kept of an output
 
+  const now = () => performance.now(); // not the clock: that may be set while the page is open
+
   // What a proxy in front of the daemon serves the page below; "" where it is served by itself.
   const below = new URL(document.currentScript.src).pathname.split("/web/static/")[0];
 
@@ -39,7 +41,7 @@
   // -- news: the daemon says that there are some ---------------------------------------------------------------------
 
   const told = document.getElementById("connection");
-  let looked = 0;
+  let looked = -SLOW_MS;
   let took = 0;
   let timer = 0;
   let over = false; // the browser is signed out: nothing is asked for any more
@@ -54,13 +56,13 @@
   function look() {
     timer = 0;
     if (over || document.visibilityState === "hidden") return;
-    looked = Date.now();
+    looked = now();
     document.body.dispatchEvent(new CustomEvent("ejb:news"));
   }
 
   function soon() {
     const rest = Math.min(SLOW_MS, Math.max(REST_MS, SHARE * took));
-    if (!timer) timer = setTimeout(look, Math.max(200, looked + rest - Date.now()));
+    if (!timer) timer = setTimeout(look, Math.max(200, looked + rest - now()));
   }
 
   function end() {
@@ -129,7 +131,7 @@
     if (have) event.detail.headers["X-EJB-Have"] = have;
   });
   document.body.addEventListener("htmx:afterRequest", (event) => {
-    took = Date.now() - looked;
+    took = now() - looked;
     if (event.detail.successful) have = event.detail.xhr.getResponseHeader("X-EJB-Is") || "";
   });
   document.body.addEventListener("htmx:responseError", (event) => {
@@ -182,9 +184,9 @@
   }
   if (document.getElementById("live")) {
     listen();
-    setInterval(() => { if (Date.now() - looked > SLOW_MS) look(); }, 5000);
+    setInterval(() => { if (now() - looked > SLOW_MS) look(); }, 5000);
     window.addEventListener("pageshow", (event) => { if (event.persisted) listenAgain(); }); // back to a page at rest
     document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") soon(); });
-    looked = Date.now();
+    looked = now();
   }
 })();

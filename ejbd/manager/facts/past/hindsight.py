@@ -56,15 +56,20 @@ class Day:
         return self.day_s - DAY_S
 
 
-def read_day(session: Session, view: ClusterView, day_s: float, now: float) -> Day:
-    """What is known by now of the jobs that started on a day, or are in the way of those."""
+def read_day(
+    session: Session, view: ClusterView, day_s: float, now: float, priorities: Mapping[str, int] | None = None
+) -> Day:
+    """What is known by now of the jobs that started on a day, or are in the way of those.
+
+    `priorities`: of batch jobs as they waited last, of as many as are known.
+    """
     queues = _pools(view)
     day = Day(day_s, {pool: Pool() for pool in queues.values()})
     until_s = min(now, day_s + DAY_S)
     for node in view.nodes:
         if node.usable and node.queues and node.queues[0] in queues:
             day.pools[queues[node.queues[0]]].processors += node.processors
-    reader = _Reader(session, view, day, queues, until_s, now)
+    reader = _Reader(session, view, day, queues, until_s, priorities or {})
     reader.others()
     reader.elastic(reader.passed_through_and_parts())
     for pool in day.pools.values():
@@ -120,10 +125,16 @@ def _peak(runs: list[tuple[float, float, int]]) -> int:
 
 class _Reader:
     def __init__(
-        self, session: Session, view: ClusterView, day: Day, queues: Mapping[str, int], until_s: float, now: float
+        self,
+        session: Session,
+        view: ClusterView,
+        day: Day,
+        queues: Mapping[str, int],
+        until_s: float,
+        priorities: Mapping[str, int],
     ) -> None:
         self._session, self._day, self._queues = session, day, queues
-        self._until_s, self._now = until_s, now
+        self._until_s, self._priorities = until_s, priorities
         self._units = {queue.name: queue.processor_quantum for queue in view.queues}
 
     def others(self) -> None:
@@ -139,13 +150,14 @@ class _Reader:
             job = self._begun(
                 *(f"o{row.seq}", row.queue, row.processors, row.walltime_s),
                 *(row.ready_s if row.ready_s is not None else row.submit_s, row.start_s, row.end_s),
+                self._priorities.get(row.batch_id),
             )
             self._other(job, row.start_s, row.user, row.queue)
 
     def passed_through_and_parts(self) -> dict[str, list[tuple[Subjob, Submitted]]]:
         """Take in the jobs that EJB passed through, which are other jobs, too; the parts of elastic ones by their job.
 
-        An array that was passed through is one row, without the times of its elements.
+        An array that was passed through is one row, without the times of its elements: those are noted as others' jobs.
         """
         parts: dict[str, list[tuple[Subjob, Submitted]]] = {}
         query = select(Subjob, Job.user, Job.queue, Job.elastic).join(Job, Subjob.job_id == Job.id)
@@ -153,7 +165,6 @@ class _Reader:
         open_or_late = or_(Subjob.end_s.is_(None), Subjob.end_s > self._day.begin_s)
         for row, user, queue, elastic in self._session.execute(query.where(open_or_late)):
             if row.elements is not None:
-                self._day.left_out += 1
                 continue
             job = self._of_subjob(row, queue)
             if job is None:
@@ -188,32 +199,33 @@ class _Reader:
             if job.start_s is not None and job.start_s < begin_s:
                 pool.rigid += own
             else:
-                pool.rigid.append(self._rigid(job, width.get(job.id, job.processes)))
+                j0 = next((part.priority for row, part in parts.get(job.id, []) if row.ordinal == 0), None)
+                pool.rigid.append(self._rigid(job, width.get(job.id, job.processes), j0))
 
-    def _rigid(self, job: Job, processors: int) -> Submitted:
-        """The one batch job that its user asked for."""
+    def _rigid(self, job: Job, processors: int, priority: int | None) -> Submitted:
+        """The one batch job that its user asked for, with its J0's priority."""
         over = job.state in TERMINAL_JOB and job.end_s is not None
         run_s, leaves_s = job.walltime_s, math.inf
         if over and job.start_s is None:
             leaves_s = job.end_s or 0.0  # it was taken back where it waited
         elif over:
             run_s = min(job.walltime_s, work_now(job, job.end_s or 0.0))
-        return Submitted(
-            *(f"r{job.id}", self._whole(processors, job.queue), job.walltime_s, job.submit_s, run_s, None, leaves_s)
-        )
+        width = self._whole(processors, job.queue)
+        return Submitted(f"r{job.id}", width, job.walltime_s, job.submit_s, run_s, None, leaves_s, priority)
 
     def _of_subjob(self, row: Subjob, queue: str) -> Submitted | None:
         """A batch job of EJB's. None: it never began to count."""
         over = row.state in TERMINAL_SUBJOB
         end_s = row.end_s if over else None
+        priority = self._priorities.get(row.batch_id or "")
         if row.start_s is not None and row.start_s < self._until_s:
-            return self._begun(*(f"s{row.id}", queue, row.processors, row.walltime_s, row.submit_s, row.start_s, end_s))
+            times = row.submit_s, row.start_s, end_s
+            return self._begun(f"s{row.id}", queue, row.processors, row.walltime_s, *times, priority)
         if row.role == SubjobRole.STANDBY or (over and end_s is None):
             return None  # it waits for another one's end, or was never there
         processors, leaves_s = self._whole(row.processors, queue), math.inf if end_s is None else end_s
-        return Submitted(
-            *(f"s{row.id}", processors, row.walltime_s, row.submit_s or 0.0, row.walltime_s, None, leaves_s)
-        )
+        waits = row.walltime_s, row.submit_s or 0.0, row.walltime_s
+        return Submitted(f"s{row.id}", processors, *waits, None, leaves_s, priority)
 
     def _begun(
         self,
@@ -224,13 +236,15 @@ class _Reader:
         ready_s: float | None,
         start_s: float,
         end_s: float | None,
+        priority: int | None,
     ) -> Submitted:
         """A job that started. One that runs on, or ended unseen, is taken to run to its walltime."""
         walltime_s = NEVER_S if walltime_s is None else walltime_s
         run_s = walltime_s if end_s is None else max(0.0, end_s - start_s)
         began_s = start_s if start_s < self._day.begin_s else None
         ready_s = start_s if ready_s is None else min(ready_s, start_s)
-        return Submitted(id, self._whole(processors, queue), walltime_s, ready_s, run_s, began_s)
+        width = self._whole(processors, queue)
+        return Submitted(id, width, walltime_s, ready_s, run_s, began_s, priority=priority)
 
     def _other(self, job: Submitted, start_s: float, user: str, queue: str) -> None:
         pool = self._pool(queue)

@@ -55,18 +55,24 @@ def one_mpirun(world: JobWorld) -> bool:
     mpi = world.job.spec.get("mpi", "auto")
     if mpi != "auto":
         return is_open_mpi(world.ctx.settings, mpi)
-    if world.job.state == JobState.WAITING and not world.job.script_run:
-        return False  # nothing was launched yet
+    if _nothing_launched(world):
+        return False
     launch = world.launch
     return launch is not None and mpi_of_launch(launch.file, world.ctx.hands.read) == "openmpi"
 
 
 def not_spread(world: JobWorld) -> str:
     """Why the job's mpirun does not start ranks on several nodes, once a worker has found that out, or ""."""
+    if _nothing_launched(world):
+        return ""  # and no worker has found out anything: a poll asks this of every job that waits
     for operation in world.operations(OperationKind.LAUNCH):
         if (operation.result or {}).get("one_node"):
             return operation.error or "one mpirun starts Open MPI's ranks"
     return ""
+
+
+def _nothing_launched(world: JobWorld) -> bool:
+    return world.job.state == JobState.WAITING and not world.job.script_run
 
 
 def why_one_node(world: JobWorld) -> str:
