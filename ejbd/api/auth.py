@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from ejbd.api.access.cookies import cookie_of, refuse_beyond_forms
 from ejbd.api.access.needs import needed
 from ejbd.api.access.oidc import Oidc, has_ended, looks_signed
-from ejbd.api.access.roles import Roles, user_name
+from ejbd.api.access.roles import Roles, overflow_uid, user_name
 from ejbd.api.port import ManagerPort
 from ejbd.api.shares import ADMINISTRATORS
 from ejbd.config import Settings
@@ -158,6 +158,9 @@ async def _principal(request: Request) -> Principal:
     if peer is None:
         hint = "use the unix socket, or a token made by `ejb token create`"
         raise EjbError(Code.UNAUTHENTICATED, "this request does not say which user sends it", hint=hint)
+    if peer.uid == overflow_uid():
+        hint = "run the client in the user namespace of the daemon, or use a token made by `ejb token create`"
+        raise EjbError(Code.UNAUTHENTICATED, "the kernel cannot say here which user sends this request", hint=hint)
     user = user_name(peer.uid)
     role = await roles.of(user)
     return Principal(user, role, Proof.PEER, role.scope, gid=peer.gid)

@@ -26,14 +26,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-MOST_LINE, MOST_READ, MOST_SAID, MOST_REQUESTS = 32 << 20, 8 << 20, 64 << 20, 10000
-IDLE_S, MOST_COMMAND_S = 60, 120
+MOST_LINE, MOST_READ, MOST_SAID, MOST_REQUESTS, IDLE_S, MOST_COMMAND_S = 32 << 20, 8 << 20, 64 << 20, 10000, 60, 120
 USER, PART = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", r"(?!\.\.?$)[^/\0]{1,255}"
 TAG = r"ejb-[0-9a-f]{1,32}(_[0-9]{1,7})?\.[0-9]{1,9}"
 TEXT, ABSOLUTE, VARIABLE = r"[^\0]*", r"/[^\0]{0,4096}", r"[^=\0]{1,4096}"
 PLACE = r"LC_[A-Z]{1,32}|LANG|LANGUAGE|TZ"  # may be said for a command: how it reads times
-LOGGED = ("tag", "ids", "id", "change", "set", "path")
-LIMITS = "cpu|fsize|data|stack|core|rss|nproc|nofile|memlock|as"
+LOGGED, LIMITS = ("tag", "ids", "id", "change", "set", "path"), "cpu|fsize|data|stack|core|rss|nproc|nofile|memlock|as"
 # sbatch's options, each one word. Not among them: another user or group, a login's environment, files that sbatch reads
 # on its own, other clusters, and what makes no job of the script.
 OPTIONS = """account acctg-freq array batch bb begin chdir comment constraint container(-id)? contiguous core-spec
@@ -115,6 +113,8 @@ def check_user(name: Any, config: dict[str, Any]) -> pwd.struct_passwd:
         raise Refused("user %s is the system's" % name)
     if name in (config["service"], *config["refused"]):
         raise Refused("user %s is not acted for" % name)
+    if pwd.getpwuid(user.pw_uid).pw_name != name:  # the batch system knows its jobs by another name
+        raise Refused("user %s is not what its number is called" % name)
     with open("/etc/shells") as file:
         shells = [line.strip() for line in file if line[0] == "/" and not line.endswith(("/nologin\n", "/false\n"))]
     if user.pw_shell not in shells:

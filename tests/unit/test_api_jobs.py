@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import time
@@ -16,6 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
+from ejbd.api.access.roles import overflow_uid
 from ejbd.api.app import create_app
 from ejbd.api.auth import Peer, digest
 from ejbd.config import Limits, Settings
@@ -440,6 +442,35 @@ async def test_tokens(world: World) -> None:
         ("token.created", made["id"], getpass.getuser()),
         ("token.revoked", made["id"], getpass.getuser()),
     ]
+
+
+async def test_a_stream_ends_with_the_token_that_it_came_with(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = (await world.here.post("/v1/tokens", json={})).json()
+    plain, open_now = world.manager.wait_for_events, asyncio.Event()
+
+    async def waits(*given: Any) -> Any:
+        open_now.set()
+        return await plain(*given)
+
+    monkeypatch.setattr(world.manager, "wait_for_events", waits)
+    headers = {"Authorization": f"Bearer {made['token']}"}
+    stream = asyncio.create_task(world.nobody.get("/v1/events/stream", headers=headers))
+    async with asyncio.timeout(60):
+        await open_now.wait()
+        assert (await world.here.delete(f"/v1/tokens/{made['id']}")).status_code == 204
+        answer = await stream
+    assert answer.status_code == 200 and "token.revoked" not in answer.text
+
+
+async def test_a_peer_that_the_kernel_cannot_name_is_no_user(world: World) -> None:
+    """Of another user namespace: all such users would be `nobody` together."""
+    app = create_app(world.manager)
+
+    async def by_socket(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "state": {"peer": Peer(1, overflow_uid(), overflow_uid())}}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(by_socket), base_url="http://ejbd") as client:
+        problem(await client.get("/v1/jobs"), Code.UNAUTHENTICATED)
 
 
 async def test_a_token_mints_no_tokens_and_every_token_ends(world: World) -> None:

@@ -138,6 +138,7 @@ def test_an_account_is_acted_for_only_if_all_of_it_is_right(
     entry = pwd.struct_passwd((name, "x", uid, gid, "", "/home/x", shell))
     shadow = f"{name}:*:19000:0:99999:7::{days}:\n".encode()
     monkeypatch.setattr("ejbd.identity.ejb_as.pwd.getpwnam", lambda asked: entry)
+    monkeypatch.setattr("ejbd.identity.ejb_as.pwd.getpwuid", lambda asked: entry)
     monkeypatch.setattr("ejbd.identity.ejb_as.subprocess.run", lambda *words, **more: SimpleNamespace(stdout=shadow))
     monkeypatch.setattr("ejbd.identity.ejb_as.time.time", lambda: 20000.5 * 86400)
     try:
@@ -155,11 +156,25 @@ def test_an_account_is_acted_for_only_if_all_of_it_is_right(
 def test_an_account_that_ends_today_has_expired(monkeypatch: pytest.MonkeyPatch, days: str) -> None:
     entry = pwd.struct_passwd(("alice", "x", 1001, 1001, "", "/home/x", "/bin/bash"))
     monkeypatch.setattr("ejbd.identity.ejb_as.pwd.getpwnam", lambda asked: entry)
+    monkeypatch.setattr("ejbd.identity.ejb_as.pwd.getpwuid", lambda asked: entry)
     shadow = f"alice:*:1:0:1:7::{days}:\n".encode()
     monkeypatch.setattr("ejbd.identity.ejb_as.subprocess.run", lambda *words, **more: SimpleNamespace(stdout=shadow))
     monkeypatch.setattr("ejbd.identity.ejb_as.time.time", lambda: 20000.0 * 86400)
     with pytest.raises(ejb_as.Refused, match="has expired"):
         ejb_as.check_user("alice", CONFIG)
+
+
+@pytest.mark.parametrize("first", ["alice", "Alice2"])
+def test_a_name_that_is_not_what_its_number_is_called_is_not_acted_for(
+    monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Two names of one number, or another case: the batch system lists the jobs of both under the first alone."""
+    entry = pwd.struct_passwd(("alice2", "x", 1001, 1001, "", "/home/x", "/bin/bash"))
+    monkeypatch.setattr("ejbd.identity.ejb_as.pwd.getpwnam", lambda asked: entry)
+    other = pwd.struct_passwd((first, "x", 1001, 1001, "", "/home/y", "/bin/bash"))
+    monkeypatch.setattr("ejbd.identity.ejb_as.pwd.getpwuid", lambda uid: other)
+    with pytest.raises(ejb_as.Refused, match="user alice2 is not what its number is called"):
+        ejb_as.check_user("alice2", CONFIG)
 
 
 @FEW

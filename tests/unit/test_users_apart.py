@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sys
 import threading
 import time
@@ -21,7 +23,8 @@ from ejbd.batch.base import Identity
 from ejbd.batch.exits import exit_files
 from ejbd.batch.process import CommandResult
 from ejbd.batch.slurm.refusals import refusal
-from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
+from ejbd.core.view import BatchState
+from ejbd.errors import BatchError, Code, EjbError, SubmitOutcomeUnknown
 from ejbd.files import userfiles
 from ejbd.identity import sessions
 from ejbd.identity.sessions import Helper, NoAnswer, UsersSessionsAway
@@ -91,10 +94,63 @@ async def test_a_user_that_kills_what_submits_for_it_pauses_no_other_user(live: 
     live.batch.trouble["mallory"] = KILLED
     jobs = [await live.submit(user="mallory") for _ in range(8)]
     await pass_by(live, 120)
-    assert paused(live) == {"mallory/"}
+    assert paused(live) == {"mallory//"}
     assert asked_for(live, jobs) <= 4 + 3 + 120 / 60
     await goes_on(live, "bob")
     assert "for mallory in the default account" in (await live.manager.explain(jobs[-1]))["now"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES], ids=errno.errorcode.get)
+async def test_a_spool_that_takes_no_files_keeps_its_own_user_waiting_alone(
+    live: ManyWorld, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Full, read only, or in a home that cannot be entered: the user sees why, and all is made once it is mended."""
+    plain = live.helper.ask
+
+    def ask(user: str, verb: str, **more: Any) -> dict[str, Any]:
+        if user == "alice" and verb in ("prepare", "put"):
+            raise OSError(number, os.strerror(number))
+        return plain(user, verb, **more)
+
+    monkeypatch.setattr(live.helper, "ask", ask)
+    jobs = [await live.submit(user="alice") for _ in range(6)]
+    await goes_on(live, "bob")
+    await pass_by(live, 120)
+    await goes_on(live, "bob")
+    assert paused(live) == set() and asked_for(live, jobs) == 0
+    assert {live.job(job).state for job in jobs} == {"waiting"}
+    assert os.strerror(number) in (await live.manager.explain(jobs[0]))["now"]
+    monkeypatch.undo()
+    await pass_by(live, 120)
+    assert {f"ejb-{job}.0" for job in jobs} <= {one.name for one in live.batch.live()}
+    assert live.acted_as_others() == []
+
+
+async def test_a_user_that_is_removed_while_a_job_of_it_runs_keeps_no_other_waiting(
+    live: ManyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ejb-as` refuses the name from then on: whatever its job needs fails, until the batch system ends it."""
+    live.batch.free = 4
+    runs, waits = await live.submit(user="alice", walltime_s=100.0), await live.submit(user="alice")
+    await live.poll(1)
+    await live.begin(f"{runs}.1")
+    plain = live.helper.ask
+
+    def ask(user: str, verb: str, **more: Any) -> dict[str, Any]:
+        if user == "alice":
+            raise EjbError(Code.FORBIDDEN, "ejb-as does not act for alice: there is no such user")
+        return plain(user, verb, **more)
+
+    monkeypatch.setattr(live.helper, "ask", ask)
+    await goes_on(live, "bob")
+    await pass_by(live, 60)
+    live.batch.end(f"ejb-{runs}.1", BatchState.FAILED, 1)
+    for job in (runs, waits):
+        await live.manager.cancel(job, "root")
+    await pass_by(live, 400)
+    await goes_on(live, "bob")
+    assert paused(live) == set() and live.manager.batch_error == ""
+    assert {live.job(job).state for job in (runs, waits)} == {"cancelled"}
 
 
 async def test_a_batch_system_that_answers_several_users_with_nothing_is_left_alone_by_all(live: ManyWorld) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import grp
 import os
 import pwd
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from ejbd.config import Settings
 from ejbd.wire.rights import Role
 
+OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 GROUP_MARK = "%"  # before the name of a group, as in sudoers
 KNOWN_S = 60.0  # after which the system is asked again: a user that has left a group is soon none of it
 MOST_KNOWN = 10_000
@@ -23,6 +26,13 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+@functools.cache
+def overflow_uid() -> int:
+    """What the kernel says for each user that has no number in the daemon's user namespace: they are many, and no one
+    user."""
+    return int(OVERFLOW_UID.read_text())
 
 
 def groups_of(user: str) -> frozenset[str]:

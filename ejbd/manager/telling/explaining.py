@@ -87,6 +87,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
         "now": _why(ctx, job, present, batch_error)
         + (f"; not elastic ({code}): {received}" if code else "")
         + _resubmission(ctx, job)
+        + _postponed(ctx, job)
         + _paused(ctx, job)
         + _off(ctx, job)
         + _limits(world)
@@ -109,6 +110,18 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
         "walltimes": job.walltimes,
         "application": told_application(world, max(0.0, job.walltime_s - work_now(job, ctx.now))),
     }
+
+
+def _postponed(ctx: Context, job: Job) -> str:
+    """Why the files of a job's next batch job could not be made, so that it was not submitted: a spool that is full."""
+    waits = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.attempts == 0)
+    query = select(Intent).where(Intent.job_id == job.id, *waits, Intent.error != "")
+    intent = ctx.session.scalars(query.limit(1)).first()
+    if intent is None:
+        return ""
+    return (
+        f"; it could not be submitted: {intent.error}; tried again in {max(0.0, intent.not_before_s - ctx.now):.0f} s"
+    )
 
 
 def _received(ctx: Context, job: Job) -> tuple[str, str]:
