@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS = 60, 60, 500
+CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS = 60, 60, 200
+FOAM_CELLS = 200 * 200
 _ROWS, _FIRST, _STEP = 601, -8.0, 0.0225
 
 
@@ -130,6 +131,7 @@ _CP2K = f"""\
   &MD
     ENSEMBLE NVE
     STEPS {CP2K_STEPS}
+    MAX_STEPS {CP2K_STEPS}
     TIMESTEP 0.5
     TEMPERATURE 0.0
   &END MD
@@ -195,7 +197,7 @@ simpleCoeffs { n (2 1 1); delta 0.001; }
     "system/blockMeshDict": """\
 scale 0.1;
 vertices ((0 0 0) (1 0 0) (1 1 0) (0 1 0) (0 0 0.1) (1 0 0.1) (1 1 0.1) (0 1 0.1));
-blocks (hex (0 1 2 3 4 5 6 7) (120 120 1) simpleGrading (1 1 1));
+blocks (hex (0 1 2 3 4 5 6 7) (200 200 1) simpleGrading (1 1 1));
 edges ();
 boundary
 (
