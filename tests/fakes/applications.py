@@ -147,7 +147,7 @@ _CP2K = f"""\
 
 
 def cp2k(case: Path) -> None:
-    """A molecule of water: `cp2k.psmp -i w.inp`."""
+    """A molecule of water: `cp2k.psmp -i w.inp`. With MAX_STEPS N the steps 0 to N - 1 are made."""
     (case / "w.inp").write_text(_CP2K)
 
 
