@@ -93,7 +93,7 @@ def openfoam_is_the_same(case: Path, alone: Path) -> None:
         stdout=subprocess.DEVNULL,
         timeout=60,
     )
-    end = f"{applications.FOAM_STEPS * 0.001:g}"
+    end = f"{applications.FOAM_STEPS * applications.FOAM_STEP_S:g}"
     ours, theirs = ([float(word) for word in field(folder / end / "p")] for folder in (case, alone))
     assert len(ours) == len(theirs) == applications.FOAM_CELLS
     assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-3 * max(map(abs, theirs))

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS = 60, 60, 200
-FOAM_CELLS = 200 * 200
+CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS = 60, 60, 120
+FOAM_CELLS, FOAM_STEP_S = 100 * 100, 0.0005
 _ROWS, _FIRST, _STEP = 601, -8.0, 0.0225
 
 
@@ -157,8 +157,8 @@ application icoFoam;
 startFrom latestTime;
 startTime 0;
 stopAt endTime;
-endTime {FOAM_STEPS * 0.001:g};
-deltaT 0.001;
+endTime {FOAM_STEPS * FOAM_STEP_S:g};
+deltaT {FOAM_STEP_S:g};
 writeControl timeStep;
 writeInterval {FOAM_STEPS};
 writeFormat ascii;
@@ -197,7 +197,7 @@ simpleCoeffs { n (2 1 1); delta 0.001; }
     "system/blockMeshDict": """\
 scale 0.1;
 vertices ((0 0 0) (1 0 0) (1 1 0) (0 1 0) (0 0 0.1) (1 0 0.1) (1 1 0.1) (0 1 0.1));
-blocks (hex (0 1 2 3 4 5 6 7) (200 200 1) simpleGrading (1 1 1));
+blocks (hex (0 1 2 3 4 5 6 7) (100 100 1) simpleGrading (1 1 1));
 edges ();
 boundary
 (
