@@ -71,7 +71,7 @@ def cp2k_is_the_same(case: Path, alone: Path) -> None:
     """Every step once, and energies to 1e-5 Ha."""
     rows = [[line.split() for line in (folder / "w-1.ener").read_text().splitlines()[1:]] for folder in (case, alone)]
     ours, theirs = ([(int(row[0]), float(row[4])) for row in one] for one in rows)
-    assert [step for step, _ in ours] == list(range(applications.CP2K_STEPS + 1)) == [step for step, _ in theirs]
+    assert [step for step, _ in ours] == list(range(applications.CP2K_STEPS)) == [step for step, _ in theirs]
     assert max(abs(a[1] - b[1]) for a, b in zip(ours, theirs, strict=True)) < 1e-5
 
 
@@ -93,9 +93,9 @@ def openfoam_is_the_same(case: Path, alone: Path) -> None:
         stdout=subprocess.DEVNULL,
         timeout=60,
     )
-    end = f"{applications.FOAM_STEPS * 0.001:g}"
+    end = f"{applications.FOAM_STEPS * applications.FOAM_STEP_S:g}"
     ours, theirs = ([float(word) for word in field(folder / end / "p")] for folder in (case, alone))
-    assert len(ours) == len(theirs) == 120 * 120
+    assert len(ours) == len(theirs) == applications.FOAM_CELLS
     assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-3 * max(map(abs, theirs))
 
 

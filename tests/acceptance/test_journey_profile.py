@@ -19,10 +19,10 @@ from tests.acceptance.journeys import made_again, nothing_left
 from tests.acceptance.sites import LocalSite, SlurmSite
 from tests.acceptance.test_site_plans_slurm import ejb
 from tests.fakes.daemon import Daemon, until
+from tests.fakes.field_profile import PROGRAM, TEXT, total
 from tests.fakes.mpi import build_open_mpi, open_mpi_first
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 from tests.integration.test_profiles_applications import LAMMPS, water
-from tests.integration.test_worker_profile import PROGRAM, TEXT, total
 
 STEPS = 400
 LAMMPS_STEPS = 12000

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS = 60, 60, 500
+CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS = 60, 60, 120
+FOAM_CELLS, FOAM_STEP_S = 100 * 100, 0.0005
 _ROWS, _FIRST, _STEP = 601, -8.0, 0.0225
 
 
@@ -130,6 +131,7 @@ _CP2K = f"""\
   &MD
     ENSEMBLE NVE
     STEPS {CP2K_STEPS}
+    MAX_STEPS {CP2K_STEPS}
     TIMESTEP 0.5
     TEMPERATURE 0.0
   &END MD
@@ -145,7 +147,7 @@ _CP2K = f"""\
 
 
 def cp2k(case: Path) -> None:
-    """A molecule of water: `cp2k.psmp -i w.inp`."""
+    """A molecule of water: `cp2k.psmp -i w.inp`. With MAX_STEPS N the steps 0 to N - 1 are made."""
     (case / "w.inp").write_text(_CP2K)
 
 
@@ -155,8 +157,8 @@ application icoFoam;
 startFrom latestTime;
 startTime 0;
 stopAt endTime;
-endTime {FOAM_STEPS * 0.001:g};
-deltaT 0.001;
+endTime {FOAM_STEPS * FOAM_STEP_S:g};
+deltaT {FOAM_STEP_S:g};
 writeControl timeStep;
 writeInterval {FOAM_STEPS};
 writeFormat ascii;
@@ -195,7 +197,7 @@ simpleCoeffs { n (2 1 1); delta 0.001; }
     "system/blockMeshDict": """\
 scale 0.1;
 vertices ((0 0 0) (1 0 0) (1 1 0) (0 1 0) (0 0 0.1) (1 0 0.1) (1 1 0.1) (0 1 0.1));
-blocks (hex (0 1 2 3 4 5 6 7) (120 120 1) simpleGrading (1 1 1));
+blocks (hex (0 1 2 3 4 5 6 7) (100 100 1) simpleGrading (1 1 1));
 edges ();
 boundary
 (

@@ -14,21 +14,9 @@ import pytest
 
 from ejbd.profiles.reading import parse
 from tests.acceptance.sites import small_file_system
+from tests.fakes.field_profile import PROGRAM, TEXT, total
 from tests.fakes.worker_process import World, alive, eventually, world
 
-PROGRAM = str(Path(__file__).parents[1] / "fakes" / "reshapable.py")
-TEXT = """
-[field]
-match = { program = ["reshapable.py"] }
-stop = { signal = "USR1", to = "ranks" }
-stopped = { codes = [85], line = "^stopped after step" }
-finished = { codes = [0], line = "^done at step" }
-state = ["state.json"]
-resume = { prepare = ["echo {before} to {ranks} >> prepared"] }
-ranks = { min = 1, shape = "any" }
-grace_s = 20
-progress = { line = "^step +(\\\\d+)", total = "^steps +(\\\\d+)" }
-"""
 STEPS = 60
 
 
@@ -39,21 +27,13 @@ def there(tmp_path: Path) -> Iterator[World]:
         yield value
 
 
-def total(steps: int = STEPS) -> str:
-    """What the program writes at its end, whatever its widths were."""
-    found = 0
-    for step in range(1, steps + 1):
-        found = (31 * found + step) % 1_000_003
-    return f"{found}\n"
-
-
 class Application:
     """The program in the spool's folder, launched by its profile."""
 
     def __init__(self, there: World, *words: str, text: str = TEXT, pace: str = "0.1") -> None:
         self.there, self.epoch = there, 0
         self.profile = parse(text, "test.toml")[0].model_dump(mode="json")
-        self.argv = [sys.executable, PROGRAM, str(STEPS), pace, *words]
+        self.argv = [sys.executable, str(PROGRAM), str(STEPS), pace, *words]
 
     def launch(self, ranks: int, restart: int | None = None) -> dict[str, Any]:
         self.epoch += 1
@@ -86,7 +66,7 @@ def test_it_goes_on_at_two_other_widths_and_its_result_is_the_same(there: World)
     assert stopped["ok"] and stopped["data"]["exits"] == {"0": 85, "1": 85, "2": 85}, stopped
     one.begin(2, restart=2)
     assert there.exits(2) == {0: 0, 1: 0}
-    assert (there.spool / "result.txt").read_text() == total()
+    assert (there.spool / "result.txt").read_text() == total(STEPS)
     assert (there.spool / "prepared").read_text() == "1 to 3\n3 to 2\n", "once before each"
     told = [float(word) for word in (there.job_dir / "launches" / "0.progress").read_text().split()]
     assert 0 < told[0] <= STEPS and told[1] == STEPS, "its log tells its progress"
@@ -113,7 +93,7 @@ def test_what_ends_when_it_is_told_to_stop_has_finished(there: World) -> None:
     one.begin(1)
     found = one.stop()
     assert not found["ok"] and found["data"]["exits"] == {"0": 0} and "had finished" in found["error"], found
-    assert (there.spool / "result.txt").read_text() == total()
+    assert (there.spool / "result.txt").read_text() == total(STEPS)
 
 
 def test_a_stop_that_takes_longer_than_the_grace_is_killed_and_judged_by_its_checkpoint(there: World) -> None:

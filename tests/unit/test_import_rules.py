@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "batch": {"core", "identity"} | COMMON,
     "store": {"core"} | COMMON,
     "doctor": {"batch"} | COMMON,  # checks a site without a daemon
-    "profiles": {"core", "errors"},
+    "profiles": {"core", "errors", "files"},
     "manager": {"core", "batch", "identity", "profiles", "store", "workflow"} | COMMON,
     "api": {"manager", "store", "workflow"} | COMMON,
     "web": {"api", "core"} | COMMON,  # what REST shows, as pages

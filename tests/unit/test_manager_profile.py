@@ -258,7 +258,12 @@ def test_the_daemon_searches_no_file_for_the_pattern_of_a_profile_that_another_u
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    monkeypatch.setattr("ejbd.manager.facts.placing.appprofile.unfit", lambda *a: looked.append("unfit") or "")
+
+    def unfit_too(*_: Any) -> str:
+        looked.append("unfit")
+        return ""
+
+    monkeypatch.setattr("ejbd.manager.facts.placing.appprofile.unfit", unfit_too)
     spec, _ = taken(tmp_path, False, {"mine.toml": HOSTILE})
     launch = tmp_path / "launch.json"
     launch.write_text(json.dumps({"argv": ["./ejb-own-heat"], "cwd": str(tmp_path), "env": {}}))

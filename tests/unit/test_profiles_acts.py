@@ -17,20 +17,7 @@ from ejbd.profiles.acts.trying import Trial, try_profile
 from ejbd.profiles.profile import Profile
 from ejbd.profiles.reading import SHIPPED, parse, read_all
 from tests.fakes.ejb_sim import ejb_command
-
-PROGRAM = Path(__file__).parents[1] / "fakes" / "reshapable.py"
-TEXT = """
-[field]
-match = { program = ["reshapable.py"] }
-stop = { signal = "USR1", to = "ranks" }
-stopped = { codes = [85], line = "^stopped after step" }
-finished = { codes = [0], line = "^done at step" }
-state = ["state.json"]
-resume = { prepare = ["echo {before} to {ranks} >> prepared"] }
-grace_s = 20
-progress = { line = "^step +(\\\\d+)", total = "^steps +(\\\\d+)" }
-compare = { how = "bits", files = ["result.txt"] }
-"""
+from tests.fakes.field_profile import PROGRAM, TEXT
 
 
 def profile(*changes: tuple[str, str]) -> Profile:

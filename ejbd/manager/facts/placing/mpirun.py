@@ -55,7 +55,7 @@ def doubt(spec: JobSpec) -> str:
 
 
 def with_launcher(spec: JobSpec) -> JobSpec:
-    """A job with a profile whose program names no MPI (OpenFOAM's solvers, Python) has that of its mpirun.
+    """Of a job with a profile, a program that names no MPI (OpenFOAM's solvers, Python) has that of its mpirun.
 
     It reads files. So it is where every launch of a script is by an mpirun of Open MPI 4, and the job says nothing.
     """
