@@ -3,10 +3,10 @@
     python benchmarks/workflow_tools.py [--tools DIR/bin] [--narrow 20] [--wide 10] [--only WAY ...] [--json FILE]
 
 Each stage is one `srun` that sleeps on all of its processors and writes a file that the next one needs. Told are the
-seconds from the call to the end of the last job, the core-seconds of all of Slurm's jobs by Slurm's own records, and the
-lines that the user writes. `--tools` is the bin folder of an environment with snakemake, snakemake-executor-plugin-cluster-generic and
-parsl; what is not there is passed over, and said. Nextflow is called where it is on the PATH. The cluster is idle: what
-waits in a queue is not measured here.
+seconds from the call to the end of the last job, the core-seconds of all of Slurm's jobs by Slurm's own records, and
+the lines that the user writes. `--tools` is the bin folder of an environment with snakemake, its plug-in
+snakemake-executor-plugin-cluster-generic, and parsl. What is not there is passed over, and said. Nextflow is called
+where it is on the PATH. The cluster is idle: what waits in a queue is not measured here.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Tools:
             "from parsl.providers import SlurmProvider\n"
             "@parsl.bash_app\n"
             "def stage(width, seconds, name, inputs=()):\n"
-            "    return f'cd {PWD} && srun --overlap -c 1 -n {width} sleep {seconds} && touch {name}'\n"
+            f"    return f'cd {where} && srun --overlap -c 1 -n {{width}} sleep {{seconds}} && touch {{name}}'\n"
             "provider = SlurmProvider(nodes_per_block=4, cores_per_node=4, init_blocks=1, max_blocks=1,\n"
             "    exclusive=False, walltime='00:10:00', launcher=SimpleLauncher(),\n"
             "    worker_init=f'export PATH={PATH}')\n"
@@ -146,7 +146,7 @@ class Tools:
             "with parsl.load(Config(executors=[executor], strategy_period=1)):\n"
             f"{calls}    fourth.result()\n"
         )
-        (where / "flow.py").write_text(f"import os\nPWD, PATH = os.getcwd(), os.environ['PATH']\n{text}")
+        (where / "flow.py").write_text(f"import os\nPATH = os.environ['PATH']\n{text}")
         self.run(where, str(python), "flow.py")
         return text
 

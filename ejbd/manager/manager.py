@@ -546,7 +546,9 @@ class Manager:
                 any_open = True
                 log.error("timer-fault", what="workflows", error=repr(error), exc_info=error)
             try:
-                await asyncio.wait_for(self._flow.wait(), CLOCK_S if any_open else None)
+                await asyncio.wait_for(
+                    self._flow.wait(), 0 if self.workflows.waiting else CLOCK_S if any_open else None
+                )
             except TimeoutError:
                 pass
 

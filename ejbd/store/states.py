@@ -125,7 +125,7 @@ STAGE: Table[StageState] = {
     StageState.WAITING: frozenset(
         {StageState.SUBMITTING, StageState.SKIPPED, StageState.FAILED, StageState.CANCELLED, StageState.DROPPED}
     ),
-    StageState.SUBMITTING: frozenset({StageState.SUBMITTED, StageState.FAILED}),
+    StageState.SUBMITTING: frozenset({StageState.SUBMITTED, StageState.FAILED, StageState.CANCELLED}),
     StageState.SUBMITTED: frozenset(
         {StageState.COMPLETED, StageState.FAILED, StageState.CANCELLED, StageState.DROPPED}
     ),

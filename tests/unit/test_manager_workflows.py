@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy import select
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import Code, EjbError
-from ejbd.manager.submission.flows import Asked
+from ejbd.manager.submission.flows import MADE_AT_ONCE, Asked
 from ejbd.manager.telling import flows as telling
 from ejbd.store.models import Workflow, WorkflowRun, WorkflowStage
 from ejbd.store.store import Store
@@ -81,11 +82,11 @@ class Flow:
         await self.live.act()
 
 
-async def begun(live: LiveWorld, text: str, key: str | None = None) -> Flow:
+async def begun(live: LiveWorld, text: str, key: str | None = None, rounds: int = 4) -> Flow:
     await live.poll()
     asked = Asked(text, "plan.yaml", {"cwd": str(live.folder), "env": {"HOME": "/"}})
     id, _ = await live.manager.submit_workflow(asked, "ada", key)
-    await live.act()
+    await live.act(rounds)
     return Flow(live, id)
 
 
@@ -190,6 +191,22 @@ async def test_a_workflow_is_cancelled_with_what_runs(live: LiveWorld) -> None:
     assert flow.row().state == "cancelled" and not live.batch.live()
     with pytest.raises(EjbError, match="is cancelled and cannot be cancelled"):
         await live.manager.cancel_workflow(flow.id, "ada")
+
+
+async def test_a_cancelled_workflow_makes_no_further_jobs_and_keeps_no_other_waiting(live: LiveWorld) -> None:
+    """All of 300 were submitted first, one by one, and those of others behind them."""
+    lines = (f"    s{at}: {{command: a, tasks: 1, walltime: 1, needs: []}}\n" for at in range(40))
+    flow = await begun(live, "workflow:\n  stages:\n" + "".join(lines), rounds=1)
+    assert Counter(flow.states().values()) == {"submitted": MADE_AT_ONCE, "submitting": 40 - MADE_AT_ONCE}
+    other = await begun(live, DIAMOND, rounds=1)
+    assert other.states()["a"] == "submitted"
+    await live.manager.cancel_workflow(flow.id, "ada")
+    await live.act()
+    made = {run for run in flow.runs() if run[2] != "cancelled"}
+    assert len(made) <= 2 * MADE_AT_ONCE + 1
+    for _ in range(3):
+        await live.poll(2)
+    assert flow.row().state == "cancelled" and set(flow.states().values()) == {"cancelled"}
 
 
 async def test_outputs_that_are_newer_than_inputs_are_not_made_again(live: LiveWorld) -> None:

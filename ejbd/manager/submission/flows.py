@@ -26,7 +26,7 @@ from ejbd.manager.acts.carrying import run
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.flows import files
-from ejbd.manager.facts.flows.standing import RETRY_S, Standing, open_ids, run_of, standing
+from ejbd.manager.facts.flows.standing import RETRY_S, Standing, key_of, open_ids, run_of, standing
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.rules.flows import asked, steps
 from ejbd.manager.submission.admission import admit
@@ -42,6 +42,8 @@ from ejbd.workflow.script import go_file, script_of
 
 log = structlog.get_logger(__name__)
 
+MADE_AT_ONCE = 16
+"""Jobs that are made of one workflow before the next one has its turn."""
 MOST_ROUNDS = 20  # a look that goes on this often leaves the rest to the next
 CLOCK_S = 5.0  # between two looks at workflows that wait for a time
 
@@ -73,6 +75,7 @@ class Workflows:
         self._context = context
         self._submit = submit
         self._turn = asyncio.Lock()
+        self.waiting = False  # some had their turn, and have further jobs to be made
         self._retry_s: dict[tuple[str, str], float] = {}  # allocation -> not before, after a refusal that passes
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -127,6 +130,7 @@ class Workflows:
     async def advance(self) -> bool:
         """Go on with every workflow as far as it goes now; whether any is open."""
         async with self._turn:
+            self.waiting = False
             ids = await self._store.read(open_ids)
             for id in ids:
                 try:
@@ -140,9 +144,11 @@ class Workflows:
     async def _advance(self, id: str) -> None:
         for _ in range(MOST_ROUNDS):
             todo = await self._store.read(lambda s: self._todo(s, id))
-            if todo.submitting:
-                for order in todo.submitting:
-                    await self._make(order)
+            for order in todo.submitting:
+                await self._make(order)
+            if todo.waiting:
+                self.waiting = True
+                return
             if todo.go:
                 await apart(partial(_say_go, todo.cwd, todo.go))
             if not todo.more:
@@ -168,14 +174,21 @@ class Workflows:
                 chosen = tuple(one for one in found.groups[name].stages if one.name in attempt.stages)
                 linger_s = found.plan.linger_s if attempt.ahead else None
                 where = dict(found.workflow.surroundings)
+                if found.workflow.cancelled_by is not None and not found.was_made(session, stage):
+                    continue  # its step ends it
                 orders.append(_Order(id, name, stage.attempt, found.workflow.user, chosen, where, linger_s))
+        unmade = found.workflow.cancelled_by is not None and any(
+            stage.state == StageState.SUBMITTING and not found.was_made(session, stage)
+            for stage in found.stages.values()
+        )
         stopped = found.stuck and any(stage.state == StageState.WAITING for stage in found.stages.values())
         return _Todo(
             cwd=str(found.workflow.surroundings["cwd"]),
-            submitting=tuple(orders),
+            submitting=tuple(orders[:MADE_AT_ONCE]),
+            waiting=len(orders) > MADE_AT_ONCE,
             go=tuple(_goes(session, found)),
             question=files.question(found, ended, ready),
-            more=bool(ended or ready or ahead or stopped),
+            more=bool(ended or ready or ahead or stopped or unmade),
         )
 
     async def _make(self, order: _Order) -> None:
@@ -185,7 +198,7 @@ class Workflows:
             reading = await asyncio.to_thread(
                 lambda: read(request_of(id, order.stages, attempt, order.surroundings, order.linger_s))
             )
-            key = f"workflow/{id}/{name}/{attempt}"
+            key = key_of(id, name, attempt)
             made = await self._submit(Submission(reading, order.user, key, key))
         except EjbError as error:
             if error.transient or error.code in (Code.STORE, Code.SPOOL, Code.BATCH_UNAVAILABLE):
@@ -217,6 +230,7 @@ class _Order:
 class _Todo:
     cwd: str
     submitting: tuple[_Order, ...]
+    waiting: bool  # there are more of them
     go: tuple[str, ...]
     question: files.Question
     more: bool

@@ -10,12 +10,17 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.manager.facts.context import Context
-from ejbd.store.models import Job, Workflow, WorkflowRun, WorkflowStage
+from ejbd.store.models import IdempotencyKey, Job, Workflow, WorkflowRun, WorkflowStage
 from ejbd.store.states import JobState, StageState, WorkflowState
 from ejbd.workflow.graph import Group, groups
 from ejbd.workflow.plan import OnFailure, Plan, PlanMode
 
 RETRY_S = 10.0  # after a job could not be made for a reason that passes
+
+
+def key_of(id: str, stage: str, attempt: int) -> str:
+    """Under which the job of an attempt is submitted: the same one however often that is tried."""
+    return f"workflow/{id}/{stage}/{attempt}"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ class Standing:
 
     def job(self, stage: WorkflowStage) -> Job | None:
         return None if stage.job_id is None else self.jobs.get(stage.job_id)
+
+    def was_made(self, session: Session, stage: WorkflowStage) -> bool:
+        """Whether there is a job of an allocation that is `submitting`: its daemon died before it was noted."""
+        key = key_of(stage.workflow_id, stage.name, stage.attempt)
+        return session.get(IdempotencyKey, (self.workflow.user, key)) is not None
 
     @property
     def ends(self) -> list[WorkflowStage]:

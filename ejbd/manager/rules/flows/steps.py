@@ -25,6 +25,12 @@ def step(ctx: Context, id: str, looked: Looked) -> Effects[None]:
         return
     for stage in found.ends:
         yield from _end(ctx, found, stage, looked)
+    if (by := found.workflow.cancelled_by) is not None:
+        for stage in found.stages.values():
+            run = run_of(ctx.session, stage)
+            if stage.state == StageState.SUBMITTING and run is not None and not found.was_made(ctx.session, stage):
+                yield note(run, end_s=ctx.now, outcome="cancelled")
+                yield MoveStage(stage, StageState.CANCELLED, f"cancelled by {by}")
     if not found.stuck:
         for stage in found.ready():
             if stage.name in looked.current:
