@@ -52,3 +52,31 @@ def test_two_jobs_share_a_node_and_their_ranks_no_processor(tmp_path: Path) -> N
             daemon.client.post(f"/v1/jobs/{one}/cancel")
         finally:
             daemon.stop()
+
+
+@pytest.mark.skipif(len(CPUS) == 4, reason="a worker of four processors would bind its ranks to the four CPUs")
+def test_a_job_grows_onto_the_rest_of_its_node_without_a_checkpoint(tmp_path: Path) -> None:
+    """Eight ranks on four processors of a node of eight; once the other four are free they have them too."""
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    paced, result = tmp_path / "paced", tmp_path / "result"
+    subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True, timeout=120)
+    words = [str(paced), "--steps", "200", "--pace", "100ms"]
+    said = subprocess.run([*words[:3], "--expect", "8"], capture_output=True, text=True, check=True, timeout=60).stdout
+    queue = FAST.replace("[queues.default]\n", '[queues.default]\nin_place = "on"\n')
+    with slurm_cluster(1, 8) as cluster:
+        other = cluster.run("sbatch", "--parsable", "-n4", "-t10", "-o", "/dev/null", "--wrap", "sleep 600").strip()
+        until(lambda: cluster.states().get(other) == "RUNNING", "the other job did not start")
+        settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{queue}'
+        daemon = Daemon(tmp_path, settings, {"SLURM_CONF": str(cluster.conf)})
+        daemon.start()
+        try:
+            job = daemon.submit(*words, "--result", str(result), ranks=8, time="4")
+            daemon.wait_event(job, "epoch.running")
+            cluster.run("scancel", other)
+            until(lambda: (4, 8) in resizes(daemon, job), "it has not grown in place", trace=daemon.trace(job))
+            assert daemon.wait(job)["state"] == "completed"
+            assert daemon.kinds(job).count("epoch.launching") == 1, "no checkpoint"
+            assert result.read_text() == said
+        finally:
+            daemon.stop()

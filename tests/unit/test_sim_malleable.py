@@ -23,6 +23,7 @@ from ejbd.sim.workload import Workload, workload_of
 from ejbd.sim.world import Jobs
 from ejbd.studies.malleable import beside, breakeven, logs
 from ejbd.studies.malleable.printed import LOGS
+from ejbd.studies.malleable.small import parameters
 from tests.fakes.ejb_sim import ejb_sim
 
 
@@ -211,3 +212,13 @@ def test_a_part_of_a_log_becomes_tables_2_and_3(tmp_path: Path) -> None:
     head, rows = logs.table_3([found])
     assert head[0] == "log" and rows[0][:2] == ["made", 0.7] and rows[0][2] == f"{found.easy.mpl:.2f}"
     assert logs.figure_3([found])[1][1][-1] in {"0 of 2", "1 of 2", "2 of 2"}
+
+
+def test_what_a_job_takes_beside_its_work_is_not_longer_for_being_folded() -> None:
+    """Two jobs of 4 on 4 processors: each is folded for as long as both work, and ends 3 s after its work."""
+    run_s, widths = np.array([10.0, 10.0]), np.array([4, 4], dtype=np.int64)
+    jobs = Jobs(np.zeros(2), run_s, run_s.copy(), widths, np.arange(1, 3))
+    found = run_malleable(Workload("two", 4, jobs), parameters(model=Model.LINEAR), fixed_s=3.0, checking=True)
+    assert list(found.end) == [23.0, 23.0]
+    alone = run_malleable(Workload("two", 8, jobs), parameters(model=Model.LINEAR), fixed_s=3.0)
+    assert list(alone.end) == [13.0, 13.0]
