@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.xdist_group("applications-slurm"),
     pytest.mark.nightly("minutes of others' programs; the same way is shown by test_journey_profile.py"),
 ]
-LONGEST_S = 200.0
+LONGEST_S = 600.0
 FOAM = {"WM_PROJECT_DIR": "/usr/share/openfoam"}
 ENVIRONMENT = QUIET | FOAM | {"CP2K_DATA_DIR": "/usr/share/cp2k"}
 
