@@ -6,7 +6,7 @@ A real `ejbd` with an embedded cluster of `--nodes` nodes of 4 processors, all h
 elastic jobs wait. First paint: Debian's Chromium loads the first page and the list of all jobs over loopback, and its
 own `first-contentful-paint` is told (`--loads 0`: not). Then a daemon without a viewer is measured, one with a viewer,
 and one with `--viewers`: CPU of its process, and seconds a poll by its own metrics. Where there is news a job is held
-and released, once a second, without viewers, too. A viewer keeps a stream of events open. It asks for the
+and released, once a second, without viewers, too. A viewer keeps the stream of news open. It asks for the
 list and for the cluster in turns, as an open page does: every 3 s while there is news, or 150 times as long as
 the last look took, and every 30 s without. Aims: first paint under 1 s, a viewer under 1 % of a core.
 """
@@ -72,12 +72,16 @@ def cpu_s(daemon: Daemon) -> float:
 async def viewer(client: httpx.AsyncClient, paths: tuple[str, ...], every_s: float, end: float, at: int) -> list[float]:
     """One that looks until `end` (monotonic); how long each look took."""
     took: list[float] = []
-    async with client.stream("GET", "/v1/events/stream") as news:
+    have: dict[str, str] = {}
+    async with client.stream("GET", "/web/news") as news:
         news.raise_for_status()
         await asyncio.sleep(every_s * (at % 97) / 97)
         while time.monotonic() < end:
             begun = time.monotonic()
-            (await client.get(paths[len(took) % len(paths)])).raise_for_status()
+            path = paths[len(took) % len(paths)]
+            answer = await client.get(path, headers={"HX-Request": "true", "X-EJB-Have": have.get(path, "")})
+            answer.raise_for_status()
+            have[path] = answer.headers["X-EJB-Is"]
             took.append(time.monotonic() - begun)
             rest = min(IDLE_S, max(every_s, SHARE * took[-1]))
             await asyncio.sleep(max(0.0, begun + rest - time.monotonic()))

@@ -198,3 +198,18 @@ async def _lines(
 
 def _newest(session: Session) -> int:
     return session.scalars(select(Event.id).order_by(Event.id.desc()).limit(1)).first() or 0
+
+
+async def any_newer(manager: ManagerPort, user: str | None, after: int | None) -> tuple[int, bool]:
+    """The newest of any user's events, and whether one behind `after` is of this user's jobs (None: any at all)."""
+
+    def look(session: Session) -> tuple[int, bool]:
+        newest = _newest(session)
+        if after is None or newest <= after:
+            return newest, False
+        query = select(Event.id).where(Event.id > after)
+        if user is not None:
+            query = query.join(Job, Job.id == Event.job_id).where(Job.user == user)
+        return newest, session.scalars(query.limit(1)).first() is not None
+
+    return await manager.store.read(look)

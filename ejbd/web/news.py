@@ -12,15 +12,13 @@ from collections.abc import AsyncIterator
 
 import structlog
 from fastapi import APIRouter, FastAPI, Request
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 from starlette.responses import StreamingResponse
 
 from ejbd.api.access.allowance import CountedStream
 from ejbd.api.auth import Caller, Manager, Principal, still_holds
 from ejbd.api.closing import before_closing, closing_event
+from ejbd.api.events import any_newer
 from ejbd.api.port import ManagerPort
-from ejbd.store.models import Event, Job
 
 EVERY_S = 3.0  # as seldom as a page looks anew
 KEEP_ALIVE_S = 15.0
@@ -71,24 +69,14 @@ class Crowd:
         return self._task is None or self._task.done()
 
     async def _watch(self) -> None:
-        after, _ = await self._manager.store.read(lambda session: self._look(session, None))
+        after, _ = await any_newer(self._manager, self._user, None)
         while True:
             await self._manager.wait_for_events(after, KEEP_ALIVE_S)
-            after, found = await self._manager.store.read(lambda session, after=after: self._look(session, after))  # type: ignore[misc]
+            after, found = await any_newer(self._manager, self._user, after)
             if found:
                 self._said.set()
                 self._said = asyncio.Event()
                 await asyncio.sleep(self._every_s)
-
-    def _look(self, session: Session, after: int | None) -> tuple[int, bool]:
-        """The newest of any user's events, and whether one is for these pages."""
-        newest = session.scalars(select(Event.id).order_by(Event.id.desc()).limit(1)).first() or 0
-        if after is None or newest <= after:
-            return newest, False
-        query = select(Event.id).where(Event.id > after)
-        if self._user is not None:
-            query = query.join(Job, Job.id == Event.job_id).where(Job.user == self._user)
-        return newest, session.scalars(query.limit(1)).first() is not None
 
 
 def _tell(task: asyncio.Task[None]) -> None:

@@ -188,6 +188,21 @@ def test_a_tab_that_was_signed_out_in_another_one_says_so_and_asks_for_nothing_m
         page.on("request", lambda request: asked.append(request.url))
         page.clock.run_for(120_000)
         assert asked == []
+        page.get_by_role("link", name="sign in again").click()
+        page.wait_for_selector("text=ejb web")
+
+
+def test_without_javascript_pages_can_be_read_and_left(browser: Browser, server: ApiServer) -> None:
+    job = submit(server, "ada", "read-by-eye")
+    with reader(browser, link(server, "ada"), java_script_enabled=False) as page:
+        page.goto(server.servers.url + "/web/jobs?name=read-by-eye")
+        assert "UTC" in page.inner_text("#live time >> nth=0")
+        page.get_by_role("link", name=job).click()
+        assert page.locator(f"a[href='/v1/jobs/{job}/logs?stream=stdout']").count() == 1
+        page.get_by_role("button", name="Hold").click()
+        page.wait_for_selector("text=Release")
+        page.get_by_role("link", name="Cluster").click()
+        page.wait_for_selector("svg.gantt")
 
 
 def test_behind_a_proxy_that_serves_it_below_a_prefix_the_page_works(browser: Browser, server: ApiServer) -> None:
