@@ -117,11 +117,11 @@ def test_every_job_ends_and_none_passes_the_head(first: First, model: Model) -> 
 def test_without_folding_it_is_fcfs() -> None:
     load = made()
     fcfs = run(load, Policy.FCFS, plain=True)
-    for parameters, candidates in (
+    for asked, candidates in (
         (MalleableParameters(mpl=1), None),
         (MalleableParameters(), np.full(len(load), False)),
     ):
-        outcome = run_malleable(load, parameters, candidates=candidates)
+        outcome = run_malleable(load, asked, candidates=candidates)
         assert (outcome.end == fcfs.end).all() and not outcome.moves.any()
 
 
