@@ -219,10 +219,8 @@ def end_clusters() -> None:
         with suppress(OSError, ValueError):  # gone already, or settings that were wrong on purpose
             settings = tomllib.loads(config.read_text())
             elsewhere = settings.get("local", {}).get("directory")
-            for socket in [
-                *Path(settings["state_dir"]).glob("*/socket"),
-                *([Path(elsewhere, "socket")] * bool(elsewhere)),
-            ]:
+            sockets = list(Path(settings["state_dir"]).glob("*/socket"))
+            for socket in [*sockets, Path(elsewhere, "socket")] if elsewhere else sockets:
                 with suppress(EjbError, OSError):  # nothing listens there
                     asyncio.run(Client(socket.parent, 1, 1, timeout_s=10).call("down", start=False, timeout_s=60))
     _MADE.clear()
