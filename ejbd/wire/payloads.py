@@ -75,7 +75,7 @@ class JobView(TypedDict):
     processor_s: float | None
 
 
-class LaunchHeld(TypedDict):
+class LaunchHeldView(TypedDict):
     """A launch of a script with stages. `code` None: it has not ended."""
 
     ordinal: int
@@ -95,7 +95,7 @@ class JobDetail(JobView):
     settings: dict[str, str]
     incarnation: int
     alone_processor_s: float | None
-    launches: list[LaunchHeld]
+    launches: list[LaunchHeldView]
     subjobs: list[SubjobView]
 
 

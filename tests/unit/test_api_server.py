@@ -50,12 +50,13 @@ def test_another_user_is_another_user(server: ApiServer) -> None:
     for folder in (server.settings.state_dir, *server.settings.state_dir.parents):
         if not folder.stat().st_mode & stat.S_IXOTH:
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
+    other = pwd.getpwnam("daemon")  # not nobody, which all users of other namespaces are
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.setgid(65534)
-            os.setuid(65534)
+            os.setgid(other.pw_gid)
+            os.setuid(other.pw_uid)
             sock = socket.socket(socket.AF_UNIX)
             sock.connect(server.socket)
             sock.sendall(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

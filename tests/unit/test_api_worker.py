@@ -29,7 +29,15 @@ REGISTRATION = {
 REPORTS: list[dict[str, Any]] = [
     {"n": 1, "kind": "result", "seq": 17, "ok": True, "error": "", "data": {"pids": {"0": 4711}}},
     {"n": 2, "kind": "rank-exit", "epoch": 1, "rank": 3, "code": 137, "memory": True},
-    {"n": 3, "kind": "launch", "ordinal": 0, "size": 16, "file": "/spool/jobs/x/launches/0.json", "together": False},
+    {
+        "n": 3,
+        "kind": "launch",
+        "ordinal": 0,
+        "size": 16,
+        "file": "/spool/jobs/x/launches/0.json",
+        "together": False,
+        "time": "",
+    },
     {"n": 4, "kind": "script-exit", "run": 1, "code": 0},
     {"n": 5, "kind": "log", "level": "warning", "message": "the spool is full\n"},
 ]

@@ -29,7 +29,7 @@ HEAVY = {
 OURS = {
     *("ejbd", "ejbd.cli", "ejbd.cli.main", "ejbd.cli.output", "ejbd.cli.submission", "ejbd.errors", "ejbd.files"),
     *(f"ejbd.cli.submission.{name}" for name in ("submitting", "words", "sbatchwords")),
-    *("ejbd.files.paths", "ejbd.client", "ejbd.client.client"),
+    *("ejbd.files.paths", "ejbd.files.profilefiles", "ejbd.client", "ejbd.client.client"),
     *("ejbd.client.messages", "ejbd.client.here", "ejbd.client.unix", "ejbd.wire", "ejbd.wire.reaching"),
 }
 

@@ -33,11 +33,16 @@ def is_on(ctx: Context, queue: str) -> bool:
     return on
 
 
+def is_off(ctx: Context, queue: str) -> bool:
+    """Whether no job of this queue is elastic, however many wait."""
+    return ctx.queue_settings(queue).elasticity is Elasticity.OFF
+
+
 def why_off(ctx: Context, queue: str) -> str:
     """Why it is off now, in words; "" where it is on."""
     if is_on(ctx, queue):
         return ""
-    settings = ctx.queue_settings(queue)
-    if settings.elasticity is Elasticity.OFF:
+    if is_off(ctx, queue):
         return f"elasticity is off in queue {queue}"
-    return f"{waiting_in(ctx, queue)} jobs wait in queue {queue}; elasticity begins at {settings.auto_queue_length}"
+    begins = ctx.queue_settings(queue).auto_queue_length
+    return f"{waiting_in(ctx, queue)} jobs wait in queue {queue}; elasticity begins at {begins}"

@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 
 from ejbd.manager.facts.charges import processor_s
 from ejbd.store.models import Epoch, Job, Launch, Subjob
-from ejbd.wire.payloads import LaunchHeld
+from ejbd.wire.payloads import LaunchHeldView
 
 
-def of_stages(session: Session, job: Job, now: float) -> list[LaunchHeld]:
+def of_stages(session: Session, job: Job, now: float) -> list[LaunchHeldView]:
     """In their order; none of a job without stages."""
     stages = job.spec.get("evolving") or {}
     if not stages.get("stages"):
@@ -27,7 +27,7 @@ def of_stages(session: Session, job: Job, now: float) -> list[LaunchHeld]:
             over_s = now if epoch.ended_s is None else epoch.ended_s
             ran[epoch.launch_ordinal] = ran.get(epoch.launch_ordinal, 0.0) + over_s - epoch.running_s
             begun.setdefault(epoch.launch_ordinal, epoch.running_s)
-    found: list[LaunchHeld] = []
+    found: list[LaunchHeldView] = []
     for launch in session.scalars(select(Launch).where(Launch.job_id == job.id).order_by(Launch.ordinal)):
         waited_until_s = begun.get(launch.ordinal, now if launch.ended_s is None else launch.ended_s)
         found.append(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ejbd.config import Elasticity
 from ejbd.core.decision import DecisionKind
 from ejbd.core.policy import Situation
 from ejbd.core.question import ask
 from ejbd.manager.effects.ends import Again, End, Final, Outcome
+from ejbd.manager.facts.auto import is_off
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
@@ -29,4 +29,4 @@ def ask_policy(world: JobWorld, end: End, outcome: Outcome) -> Outcome | None:
 def _takes_jobs(ctx: Context, name: str) -> bool:
     """Whether an elastic job may go into the queue now: a name that a policy has wrong must not cost the job."""
     queue = ctx.view.queue(name) if ctx.view is not None and name else None
-    return queue is not None and not queue.fed_by and ctx.queue_settings(name).elasticity is not Elasticity.OFF
+    return queue is not None and not queue.fed_by and not is_off(ctx, name)
