@@ -280,6 +280,7 @@ def test_many_elastic_jobs_beyond_the_paper(name: str, row: str) -> None:
     assert many(name, **changes)[2] < golden[NAMES.index(name)] + 0.7
 
 
+@pytest.mark.sampled(2, by=("name",))
 @pytest.mark.parametrize("words", ["ejb", "ejb:order=least-work,suspend,min-procs=1,omax=64,whole-slots,act-in-move"])
 @pytest.mark.parametrize("name", LOGS)
 def test_invariants_hold_at_every_event(name: str, words: str) -> None:

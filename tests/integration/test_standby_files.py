@@ -51,9 +51,9 @@ tries = {
 for name, attempt in tries.items():
     try:
         attempt()
-        print("tried", name, "done", flush=True)
+        print("\\ntried", name, "done", flush=True)
     except Exception as error:
-        print("tried", name, type(error).__name__, error, flush=True)
+        print("\\ntried", name, type(error).__name__, error, flush=True)
 store.close()
 """
 

@@ -19,6 +19,7 @@ from ejbd.manager.jobspec.pbslines import read_pbs_lines
 from ejbd.store.models import Job
 from ejbd.store.states import JobState
 from tests.fakes.api_server import ApiServer
+from tests.fakes.daemon import until
 from tests.fakes.me import ME
 
 Said = Callable[..., str]
@@ -166,9 +167,12 @@ def test_scancel_takes_jobs_by_number_name_user_and_state(said: Said, server: Ap
     assert said("squeue", "-h", "-j", f"{two},{three}") == ""
     id = said("sbatch", "--json", "--elastic", "on", "-n", "2", "-t", "9", "--wrap", "a")
     said("scancel", json.loads(id)["id"])  # as `ejb submit` prints it
-    assert json.loads(said("squeue", "--json", "-t", "all", "-j", json.loads(id)["number"]))["jobs"][0][
-        "job_state"
-    ] == ("CANCELLED")
+
+    def state() -> str:
+        told = said("squeue", "--json", "-t", "all", "-j", json.loads(id)["number"])
+        return str(json.loads(told)["jobs"][0]["job_state"])
+
+    until(lambda: state() == "CANCELLED", "it is not cancelled", 60)
     assert "No job identification provided" in said("scancel", code=1)
 
 

@@ -80,7 +80,7 @@ def test_what_a_job_may_say_is_declared_so() -> None:
 
 def test_kernels_take_the_same_fields_as_numbers() -> None:
     rules = BundlingParameters(lambda_s=5, order=Order.LEAST_WORK).rules
-    of_rungs = ("form", "alpha", "widths", "stretches", "moves_s")  # which `rungs` becomes
+    of_rungs = ("form", "alpha", "widths", "stretches", "moves_s", "above", "beyond")  # which `rungs` becomes
     names = tuple(field.name for field in fields(BundlingParameters) if field.name not in ("rungs", "fair_half_life_s"))
     assert getattr(Rules, "_fields") == names + of_rungs  # noqa: B009
     assert [type(value) for value in rules if isinstance(value, StrEnum)] == []  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +19,8 @@ from tests.fakes.api_server import ApiServer
 from tests.fakes.issuer import USER, Issuer
 
 CLIENT = "ejb page"
+
+fetched = partial(httpx.get, timeout=60)  # however busy the machine is
 
 
 @pytest.fixture
@@ -48,7 +51,7 @@ def back(browser: httpx.Client) -> str:
     """The address that the provider leads the browser back to."""
     away = browser.get("/web/oidc")
     assert away.status_code == 302
-    there = httpx.get(away.headers["location"])
+    there = fetched(away.headers["location"])
     assert there.status_code == 302
     return str(there.headers["location"])
 
@@ -72,7 +75,7 @@ def test_a_browser_is_signed_in_as_the_user_that_the_provider_names(browser: htt
 
 def test_a_way_back_is_good_once_and_for_the_browser_that_went(server: ApiServer, browser: httpx.Client) -> None:
     address = back(browser)
-    with httpx.Client() as other:
+    with httpx.Client(timeout=60) as other:
         stolen = other.get(address)
         assert stolen.status_code == 401 and "another browser" in stolen.text and "set-cookie" not in stolen.headers
     assert browser.get(address).status_code == 401  # it was used
@@ -157,7 +160,7 @@ async def test_a_provider_that_does_not_answer_is_told_and_others_in_its_place_a
 
 
 def test_a_name_that_a_browser_makes_up_is_no_way_back(issuer: Issuer, server: ApiServer) -> None:
-    away = httpx.get(server.servers.url + "/web/oidc", headers={"Host": "evil.example.org"})
+    away = fetched(server.servers.url + "/web/oidc", headers={"Host": "evil.example.org"})
     asked = parse_qs(urlsplit(away.headers["location"]).query)
     assert asked["redirect_uri"] == [server.servers.url + "/web/oidc/back"]
 
@@ -165,7 +168,7 @@ def test_a_name_that_a_browser_makes_up_is_no_way_back(issuer: Issuer, server: A
 def test_without_a_client_id_a_browser_needs_a_link(issuer: Issuer, tmp_path: Path) -> None:
     made = ApiServer(tmp_path, settings={"oidc": settings(issuer, client_id=None)})
     try:
-        assert "/web/oidc" not in httpx.get(made.servers.url + "/").text
-        assert httpx.get(made.servers.url + "/web/oidc").status_code == 404
+        assert "/web/oidc" not in fetched(made.servers.url + "/").text
+        assert fetched(made.servers.url + "/web/oidc").status_code == 404
     finally:
         made.close()

@@ -7,6 +7,7 @@ import pwd
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -25,6 +26,8 @@ from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, ru
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
 PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
 ME = pwd.getpwuid(os.geteuid()).pw_name
+
+fetched = partial(httpx.get, timeout=60)  # however busy the machine is
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def post(client: httpx.Client, path: str, **fields: str) -> httpx.Response:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_without_a_sign_in_a_page_says_how_to_sign_in(server: ApiServer, path: str) -> None:
-    answer = httpx.get(server.servers.url + path)
+    answer = fetched(server.servers.url + path)
     assert answer.status_code == 401
     assert "ejb web" in answer.text and answer.headers["content-type"].startswith("text/html")
 
@@ -70,10 +73,10 @@ def test_no_page_has_a_script_or_style_of_its_own_or_an_outside_address(ada: htt
 
 def test_a_link_is_good_once_and_its_cookie_is_out_of_reach(server: ApiServer) -> None:
     address = link(server, "ada")
-    first = httpx.get(address)
+    first = fetched(address)
     cookie = first.headers["set-cookie"]
     assert first.status_code == 200 and "HttpOnly" in cookie and "samesite=strict" in cookie.lower()
-    again = httpx.get(address)
+    again = fetched(address)
     assert again.status_code == 401 and "set-cookie" not in again.headers and "used already" in again.text
 
 
@@ -87,11 +90,11 @@ def test_a_link_runs_out() -> None:
 
 
 def test_only_the_unix_socket_makes_links(server: ApiServer, ada: httpx.Client) -> None:
-    with httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd") as peer:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=60) as peer:
         made = peer.post("/v1/web", json={}).json()
         assert made["url"] == server.servers.url + made["path"]
         token = peer.post("/v1/tokens", json={}).json()["token"]
-    assert ME in httpx.get(made["url"]).text
+    assert ME in fetched(made["url"]).text
     refused = httpx.post(server.servers.url + "/v1/web", json={}, headers={"Authorization": f"Bearer {token}"})
     assert refused.status_code == 403
     assert ada.post("/v1/web", json={}).status_code == 403
@@ -396,7 +399,7 @@ def test_below_a_prefix_of_a_proxy_every_address_begins_with_it(
 
 def test_below_a_prefix_the_cookie_and_the_ways_back_are_below_it(server: ApiServer) -> None:
     prefix = {"X-Forwarded-Prefix": "/ejb"}
-    with httpx.Client(base_url=server.servers.url) as client:
+    with httpx.Client(base_url=server.servers.url, timeout=60) as client:
         entered = client.get(link(server, "ada"), headers=prefix)
         assert "Path=/ejb/;" in entered.headers["set-cookie"]
         assert 'href="/ejb/"' in entered.text or "url=/ejb/" in entered.text
