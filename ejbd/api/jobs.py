@@ -108,8 +108,8 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
 
     def look(session: Session) -> JobPage:
         if query.number:
-            user = query.user if caller.sees_all and not query.mine else caller.user
-            return JobPage(jobs=job_views(_numbered(session, query.number, user), session), next=None)
+            found = _numbered(session, query.number, _listed_of(caller, query))
+            return JobPage(jobs=job_views(found, session), next=None)
         page, older = _page(session, caller, query)
         return JobPage(jobs=job_views(page, session), next=older)
 
@@ -132,6 +132,11 @@ def _may_see(caller: Principal, query: JobFilter) -> None:
         raise EjbError(Code.FORBIDDEN, "the jobs of others are for operators to see", where="query.user")
 
 
+def _listed_of(caller: Principal, query: JobFilter) -> str | None:
+    """Jobs of which user are listed; None: all users'."""
+    return query.user if caller.sees_all and not query.mine else caller.user
+
+
 def _page(
     session: Session, caller: Principal, query: JobFilter, options: Sequence[ExecutableOption] = ()
 ) -> tuple[Sequence[Job], int | None]:
@@ -145,7 +150,7 @@ def _page(
         between = queries.resolve_range(session, query.select, caller.user, all_users=caller.sees_all)
     jobs = queries.list_jobs(
         session,
-        user=query.user if caller.sees_all and not query.mine else caller.user,
+        user=_listed_of(caller, query),
         states=states if len(states) < len(JobState) else None,
         queue=query.queue,
         name=query.name,
