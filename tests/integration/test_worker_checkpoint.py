@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.acceptance.sites import small_file_system
 from tests.fakes.worker_process import World, alive, eventually, world
 from workers.ejb_worker.engines.application import rank_of
 
@@ -87,6 +89,23 @@ def test_a_time_out_leaves_the_ranks_running(there: World, program: str, sentenc
     assert result["data"]["exits"] == {}
     assert all(alive(pid) for pid in pids.values())
     assert there.manager.run("stop", {"epoch": 1, "grace_s": 0.2})["ok"]
+
+
+def test_ranks_are_not_asked_while_the_spool_is_full(there: World) -> None:
+    """They might go on without a word, and the job would stand still until it is too late."""
+    there.start()
+    there.launch(sys.executable, "-c", COUNTER)
+    eventually(lambda: there.rank_output(0))
+    checkpoint = there.epoch_dir(1) / "checkpoint"
+    checkpoint.rmdir()
+    with small_file_system(checkpoint, "16k"):
+        with contextlib.suppress(OSError):
+            (checkpoint / "ballast").write_bytes(bytes(16384))
+        result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 60})
+        assert not result["ok"] and "No space left on device" in result["error"], result
+        assert result["data"]["exits"] == {}
+        (checkpoint / "ballast").unlink()
+        assert there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 20})["ok"]
 
 
 def test_a_rank_that_checkpoints_too_late_is_told(there: World) -> None:

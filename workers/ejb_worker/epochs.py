@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 from . import degrees, leftovers, linux, resizing, stillness
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
-from .files import make_dir, read_json
+from .files import check_room, make_dir, read_json
 from .loop import Loop, Timer
 from .mpi import MpiEpoch
 from .mpirun import OneNodeOnly, Spread
@@ -440,6 +440,12 @@ class EpochRun:
             if self._samples is not None:
                 self._report("sample", **self._samples.with_obstacle(obstacle))
             reply(False, obstacle, {"exits": self.exits(), "bytes": {}, "seconds": 0.0})
+            return
+        try:  # ranks that find no room may go on without a word, and would be waited for until it is too late
+            check_room(self._context.checkpoint_dir)
+        except OSError as error:
+            why = "no checkpoint can be written to the spool: %s" % error.strerror
+            reply(False, why, {"exits": self.exits(), "bytes": {}, "seconds": 0.0})
             return
         if self._stillness is not None:  # also of ranks that did not run for as long as from one look to the next
             self._stillness.look(time.monotonic(), self._signs())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from typing import Any, Dict
 
 
@@ -53,3 +54,9 @@ def write_all(descriptor: int, data: bytes) -> None:
 def make_dir(path: str) -> None:
     """A private folder, made with its missing parents."""
     os.makedirs(path, mode=0o700, exist_ok=True)
+
+
+def check_room(folder: str) -> None:
+    """Raises OSError where a small file cannot be written into this folder now: it is full, or gone."""
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:  # of many workers at once, each has its own
+        write_all(file.fileno(), b" " * 4096)
