@@ -41,11 +41,17 @@ def test_a_file_with_another_hash_than_the_lock_file_says_is_not_installed(tmp_p
     kept = {name: text for name, text in os.environ.items() if not name.startswith("PIP_")}
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_TARGET": str(tmp_path / "target")}
     pip |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", "PYTHON": sys.executable}
-    done = subprocess.run(
-        ["sh", str(tmp_path / "scripts" / "setup"), "--locked"],
-        env=kept | pip, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+
+    def setup(option: str) -> subprocess.CompletedProcess[str]:
+        words = ["sh", str(tmp_path / "scripts" / "setup"), option]
+        return subprocess.run(words, env=kept | pip, capture_output=True, text=True, timeout=300, check=False)
+
+    done = setup("--locked")
     refused = "a file is not the one that requirements.lock names: nothing was installed" in done.stderr
     assert (done.returncode == 0, refused) == (right, not right), done.stderr
     assert (tmp_path / "target" / "tiny_thing.py").exists() is right
     assert (tmp_path / ".venv" / "ejb-setup").exists() is right, "it begins anew next time"
+    if right:  # what the lock file made has the product: `scripts/demo` installs nothing over it
+        (python.parent / "ejb").touch(0o755)
+        again = setup("--product")
+        assert (again.returncode, again.stdout + again.stderr) == (0, "")
