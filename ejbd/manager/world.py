@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+from abc import ABC, abstractmethod
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -40,6 +41,7 @@ from ejbd.manager.service.hindsight import Hindsight
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.flows import Workflows
+from ejbd.manager.submission.intake import Accepted, Submission
 from ejbd.manager.submission.submitting import Submissions
 from ejbd.store.changes import ANY_JOB_TOPIC, WriterSession
 from ejbd.store.models import Job
@@ -54,7 +56,7 @@ SUBSCRIBERS = Subscribers(
 """What is asked and told when something ends."""
 
 
-class World:
+class World(ABC):
     """Made once in a daemon's life."""
 
     def __init__(
@@ -114,6 +116,10 @@ class World:
         self._newest: asyncio.Future[int] | None = None  # the number of the last event, once it was asked for
         self._executor: Executor | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    @abstractmethod
+    async def _submit(self, submission: Submission) -> Accepted:
+        """As a user's: workflows submit their stages by it."""
 
     def _context(self, session: Session) -> Context:
         return Context(

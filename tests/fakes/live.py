@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +20,7 @@ from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Readin
 from ejbd.manager.manager import Manager
 from ejbd.manager.submission.told import ToldPlan
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
-from ejbd.store.store import Store
+from ejbd.store.store import Store, _Request
 from tests.fakes.batch import Clock, MemoryBatch
 from tests.fakes.told_events import check_events
 
@@ -149,13 +151,26 @@ class Changes:
         return seen
 
 
-def read_at_once(store: Store) -> None:
-    """Have what is read on the event loop read there. Here one thing happens at a time, and a thread's turn is long."""
+def at_once(store: Store) -> None:
+    """Have rows read and written on the event loop's thread. Here one thing happens at a time, and each turn of another
+    thread is a wait for the processor. What a commit is and what it announces stays the store's own.
+    """
+    one_at_a_time = threading.Lock()
 
     async def read(fn: Callable[[Session], T]) -> T:
         return store.read_sync(fn)
 
-    store.read = read  # type: ignore[method-assign,assignment]
+    async def write(fn: Callable[[Session], T], *, patient: bool = False) -> T:
+        store._refuse_if_closed()
+        request = _Request(fn, patient)
+        request.future.set_running_or_notify_cancel()
+        with one_at_a_time:
+            store._commit_together(deque([request]))
+        return request.future.result()
+
+    if "read" not in vars(store):
+        store.read = read  # type: ignore[method-assign]
+        store.write = write  # type: ignore[method-assign]
 
 
 class LiveWorld:
@@ -163,7 +178,7 @@ class LiveWorld:
 
     def __init__(self, folder: Path, store: Store, **queue: Any) -> None:
         hold_to_the_catalogue(store)
-        read_at_once(store)
+        at_once(store)
         self.changes = Changes(store)
         self.clock = Clock()
         self.set_by_s = 0.0  # somebody sets the clock of the daemon's machine
