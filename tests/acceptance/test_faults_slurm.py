@@ -335,9 +335,7 @@ def test_cancelling_a_running_job_leaves_nothing(site: SlurmSite, tmp_path: Path
         each_tag_once(daemon, site, job)
 
 
-@pytest.mark.nightly(
-    "test_manager_away.py is away; test_a_dead_node loses one of a real Slurm"
-)
+@pytest.mark.nightly("test_manager_away.py is away; test_a_dead_node loses one of a real Slurm")
 def test_a_node_is_lost_while_the_daemon_is_away(breakable: SlurmCluster, tmp_path: Path) -> None:
     """NODE_FAIL, and what ran there lives on for as long as its slurmd is gone. The daemon comes back to a job without
     its batch job: it goes back, and is complete, with one copy at a time."""

@@ -257,9 +257,7 @@ def quick(daemon: Daemon, job: str) -> list[int]:
     return [e["data"]["ranks"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
 
 
-@pytest.mark.nightly(
-    "test_manager_reshaping.py grows beyond; the one before reshapes on a real Slurm"
-)
+@pytest.mark.nightly("test_manager_reshaping.py grows beyond; the one before reshapes on a real Slurm")
 @pytest.mark.slurm
 def test_on_an_idle_slurm_it_grows_beyond_its_ranks_and_gives_that_back_to_the_first_that_waits(
     cluster: SlurmCluster, tmp_path: Path
