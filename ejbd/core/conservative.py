@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from ejbd.core.freespace import earliest_fit, occupy
+from ejbd.core.freespace import earliest_fit, occupy, planned_releases
 from ejbd.core.kernel import Floats, Ints, kernel
 
 
@@ -34,15 +34,7 @@ def conservative_schedule(
     first `due` of `ends` and `freed` are the planned releases in order of time. `times` and `levels` are room for the
     profile: one entry more than `due` and twice `count` together.
     """
-    times[0] = now
-    levels[0] = free
-    steps = 1
-    for index in range(due):
-        if ends[index] > times[steps - 1]:
-            times[steps] = ends[index]
-            levels[steps] = levels[steps - 1]
-            steps += 1
-        levels[steps - 1] += freed[index]
+    steps = planned_releases(ends, freed, due, free, now, times, levels)
     for index in range(count):
         if reserved[index] < math.inf:
             end = reserved[index] + walltimes[index]

@@ -12,6 +12,24 @@ from ejbd.core.kernel import Floats, Ints, kernel
 
 
 @kernel
+def planned_releases(ends: Floats, freed: Ints, due: int, free: int, now: float, times: Floats, levels: Ints) -> int:
+    """Make the profile of what runs; its number of steps, which is `due` and one at most.
+
+    `free` processors are free from `now` on. The first `due` of `ends` and `freed` are releases in order of time.
+    """
+    times[0] = now
+    levels[0] = free
+    steps = 1
+    for index in range(due):
+        if ends[index] > times[steps - 1]:
+            times[steps] = ends[index]
+            levels[steps] = levels[steps - 1]
+            steps += 1
+        levels[steps - 1] += freed[index]
+    return steps
+
+
+@kernel
 def place(times: Floats, steps: int, time: float) -> int:
     """The step that `time` lies in; the first for what comes before the profile."""
     low = 0

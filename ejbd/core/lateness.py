@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ejbd.core.freespace import earliest_fit, occupy
+from ejbd.core.freespace import earliest_fit, occupy, planned_releases
 from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.lasting import FEWEST_RUNS, KEEPS
 
@@ -80,15 +80,7 @@ def promised_start(
     The first `due` of `ends` and `freed` are the planned releases in order of time. `times` and `levels` are room for
     the profile: one entry more than `due` and twice `count` together. A planner that is asked for a start says this.
     """
-    times[0] = now
-    levels[0] = free
-    steps = 1
-    for index in range(due):
-        if ends[index] > times[steps - 1]:
-            times[steps] = ends[index]
-            levels[steps] = levels[steps - 1]
-            steps += 1
-        levels[steps - 1] += freed[index]
+    steps = planned_releases(ends, freed, due, free, now, times, levels)
     start = math.inf
     for index in range(count):
         start = earliest_fit(times, levels, steps, now, walltimes[index], processors[index])

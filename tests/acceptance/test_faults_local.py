@@ -62,6 +62,7 @@ def epochs(daemon: Daemon, job: str) -> list[int | None]:
     return [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
 
 
+@pytest.mark.nightly("test_a_killed_worker_beside_others_of_its_subjob starts over, too")
 def test_a_killed_worker_without_a_checkpoint(tmp_path: Path) -> None:
     """A worker dies by SIGKILL before any checkpoint: its ranks die with it, the job starts over and completes."""
     site = LocalSite(tmp_path)
@@ -148,6 +149,7 @@ def test_a_killed_rank_fails_the_job(tmp_path: Path) -> None:
         each_tag_once(daemon, site, job)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("steps", "ends"), [(100, True), (400, False)], ids=["ends meanwhile", "outlasts it"])
 def test_the_daemon_away_for_20_s(tmp_path: Path, steps: int, ends: bool) -> None:
     """The application goes on without the daemon, and may even end; what happened is told afterwards."""
@@ -184,6 +186,7 @@ def test_the_cluster_server_killed(tmp_path: Path) -> None:
         assert epochs(daemon, job) == [None, 1]
 
 
+@pytest.mark.nightly("test_faults_slurm.py cancels the same; the next one kills what does not end")
 def test_cancelling_a_running_job_leaves_nothing(tmp_path: Path) -> None:
     """A job that runs on two subjobs is cancelled: CANCELLED, and no batch job, worker or rank is left."""
     site = LocalSite(tmp_path)

@@ -71,6 +71,7 @@ def health(daemon: Daemon) -> dict[str, Any]:
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("fault", "how"), [("hang", "submitted"), ("done-then-hang", "adopted")])
 def test_sbatch_without_an_answer(
     site: SlurmSite, faulty: FaultyCommands, tmp_path: Path, fault: str, how: str
@@ -217,6 +218,7 @@ def test_the_controller_killed_under_a_running_job(breakable: SlurmCluster, tmp_
         assert launches(daemon, job) == 1
 
 
+@pytest.mark.nightly("test_squeue_that_leaves_jobs_out meets the same rows, test_faults_pbs.py forgets")
 def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_path: Path) -> None:
     """It comes back as it was before the job was submitted.
 
@@ -333,6 +335,7 @@ def test_cancelling_a_running_job_leaves_nothing(site: SlurmSite, tmp_path: Path
         each_tag_once(daemon, site, job)
 
 
+@pytest.mark.nightly("test_manager_away.py is away; test_a_dead_node loses one of a real Slurm")
 def test_a_node_is_lost_while_the_daemon_is_away(breakable: SlurmCluster, tmp_path: Path) -> None:
     """NODE_FAIL, and what ran there lives on for as long as its slurmd is gone. The daemon comes back to a job without
     its batch job: it goes back, and is complete, with one copy at a time."""

@@ -61,6 +61,7 @@ def test_starts_at_once_grows_twice_and_moves_to_its_placeholder(tmp_path: Path)
         site.close()
 
 
+@pytest.mark.nightly("test_last_checkpoint.py leaves before the end; test_standby.py runs a job on PostgreSQL")
 @pytest.mark.postgresql
 def test_leaves_a_subjob_before_its_end(tmp_path: Path, postgres_url: str) -> None:
     """Two slots at once, one of them short: the ranks are off the short one before it ends, and none is killed.

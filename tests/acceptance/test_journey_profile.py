@@ -64,6 +64,7 @@ def body(text: str) -> dict[str, Any]:
     return {"cwd": "/", "script": text, "script_name": "job", "env": {}, "overrides": {}}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("ranks", "engine"), [("-n $SLURM_NTASKS", "profile"), ("-n 8", "auto")])
 def test_it_starts_narrow_widens_twice_and_its_result_is_the_same(tmp_path: Path, ranks: str, engine: str) -> None:
     profiles = tmp_path / "profiles"
@@ -138,6 +139,7 @@ def cluster() -> Iterator[SlurmCluster]:
         yield cluster
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slurm
 @pytest.mark.parametrize("mpi", [False, True], ids=["srun", "open-mpi"])
 def test_beside_other_jobs_of_a_real_slurm_it_ends_before_the_rigid_job_begins(
@@ -255,6 +257,7 @@ def quick(daemon: Daemon, job: str) -> list[int]:
     return [e["data"]["ranks"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
 
 
+@pytest.mark.nightly("test_manager_reshaping.py grows beyond; the one before reshapes on a real Slurm")
 @pytest.mark.slurm
 def test_on_an_idle_slurm_it_grows_beyond_its_ranks_and_gives_that_back_to_the_first_that_waits(
     cluster: SlurmCluster, tmp_path: Path

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import event, select
+from sqlalchemy.orm import Session
 
 from ejbd.config import Elasticity, Limits, QueueSettings, Settings
 from ejbd.manager.acts.executor import Executor
@@ -16,7 +20,7 @@ from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Readin
 from ejbd.manager.manager import Manager
 from ejbd.manager.submission.told import ToldPlan
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
-from ejbd.store.store import Store
+from ejbd.store.store import Store, _Request
 from tests.fakes.batch import Clock, MemoryBatch
 from tests.fakes.told_events import check_events
 
@@ -129,11 +133,53 @@ def hold_to_the_catalogue(store: Store) -> None:
         store.close = closed  # type: ignore[method-assign]
 
 
+WRITES = ("INSERT", "UPDATE", "DELETE")
+
+
+class Changes:
+    """Whether a store's rows were written to since it was last asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._seen = False
+        event.listen(store._writer, "before_cursor_execute", self._executed)
+
+    def _executed(self, _connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        self._seen = self._seen or statement.startswith(WRITES)
+
+    def any(self) -> bool:
+        seen, self._seen = self._seen, False
+        return seen
+
+
+def at_once(store: Store) -> None:
+    """Have rows read and written on the event loop's thread. Here one thing happens at a time, and each turn of another
+    thread is a wait for the processor. What a commit is and what it announces stays the store's own.
+    """
+    one_at_a_time = threading.Lock()
+
+    async def read(fn: Callable[[Session], T]) -> T:
+        return store.read_sync(fn)
+
+    async def write(fn: Callable[[Session], T], *, patient: bool = False) -> T:
+        store._refuse_if_closed()
+        request = _Request(fn, patient)
+        request.future.set_running_or_notify_cancel()
+        with one_at_a_time:
+            store._commit_together(deque([request]))
+        return request.future.result()
+
+    if "read" not in vars(store):
+        store.read = read  # type: ignore[method-assign]
+        store.write = write  # type: ignore[method-assign]
+
+
 class LiveWorld:
     """A manager, its store, its batch system and its workers, all driven by hand."""
 
     def __init__(self, folder: Path, store: Store, **queue: Any) -> None:
         hold_to_the_catalogue(store)
+        at_once(store)
+        self.changes = Changes(store)
         self.clock = Clock()
         self.set_by_s = 0.0  # somebody sets the clock of the daemon's machine
         self.daemon_clock = self._new_clock()
@@ -231,11 +277,14 @@ class LiveWorld:
         return await self.manager.plan(self.reading(**spec), "ada")
 
     async def act(self, rounds: int = 4) -> None:
-        """Carry out every intent that is due now."""
+        """Carry out every intent that is due now, in so many rounds at most: one that writes nothing is the last."""
         for _ in range(rounds):
+            self.changes.any()
             await self.manager.workflows.advance()
             await self.store.write(self.manager._receive)
             await self.executor.run_due()
+            if not self.changes.any():
+                return
 
     async def poll(self, seconds: float = 0.0, *, heartbeats: bool = True, rounds: int = 4) -> None:
         """Time passes, the manager looks and acts."""

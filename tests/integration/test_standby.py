@@ -225,7 +225,7 @@ def said(daemon: Daemon, word: str) -> Callable[[], bool]:
 
 
 @pytest.mark.serial
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["killed", "stopped", "cut"])
 def test_the_other_one_takes_over_and_the_job_goes_on(pair: Pair, tmp_path: Path, how: str) -> None:
     pair.first.start()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.fakes.manager_server import Json
 from tests.fakes.worker_process import World, alive, eventually, world
-from workers.ejb_worker.epochs import LaunchError, code_of
+from workers.ejb_worker.failures import LaunchError, code_of
 
 
 @pytest.fixture

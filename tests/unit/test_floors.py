@@ -31,6 +31,10 @@ FLOORS = (
     "telling",
     "poll",
     "service",
+    "world",
+    "observing",
+    "watched",
+    "answering",
     "manager",
 )
 

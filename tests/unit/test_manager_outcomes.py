@@ -36,8 +36,8 @@ from ejbd.manager.effects.ends import (
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.pauses import PAUSES_S, move_pause_s, pause_s, placement_pause_s
 from ejbd.manager.facts.subscribers import Subscribers
-from ejbd.manager.manager import SUBSCRIBERS
 from ejbd.manager.rules.ends.outcomes import outcome
+from ejbd.manager.world import SUBSCRIBERS
 from ejbd.store.models import Mark, Run
 from ejbd.store.store import Store
 from ejbd.wire.kinds import SubjobRole

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workers.ejb_worker.epochs import Reply
-from workers.ejb_worker.operations import Operations
+from workers.ejb_worker.operations import Operations, Reply
 
 
 class Worker:

@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 from . import linux
 from .alone import EXIT_ALONE, Alone
 from .engines import ENGINES, build_of_node
-from .epochs import EpochRun, LaunchError, Place, Reply, cpus_to_bind
+from .epochs import EpochRun
+from .failures import LaunchError
 from .lead import Lead
 from .leftovers import Warden
 from .loop import Loop
 from .nodefolder import NodeFolder
-from .operations import Operations
+from .operations import Operations, Reply
+from .place import Place, cpus_to_bind
 from .processes import Processes
 from .reports import ReportBuffer
 from .settings import Subjob, manager_url, own_address

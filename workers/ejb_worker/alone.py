@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from .epochs import LaunchError
+from .failures import LaunchError
 from .files import make_dir, read_json, write_json
 from .lead import interpreter_of
 from .loop import Loop

@@ -2,134 +2,35 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
-from . import degrees, leftovers, linux, resizing, stillness
+from . import degrees, leftovers, resizing
+from .ends import Ends
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
+from .failures import LaunchError, code_of, confined, sentence
 from .files import check_room, make_dir, read_json
 from .loop import Loop, Timer
 from .mpi import MpiEpoch
 from .mpirun import OneNodeOnly, Spread
 from .nodefolder import Scratch
+from .observing import Observer
+from .operations import Reply
+from .place import Place
 from .processes import Child, Processes
+from .rankenvironment import launchers_environment, rank_environment
 from .rankinput import RankInput
-from .settings import Subjob, site_variables, with_modules
-from .watching import WRITING_POLL_S, Samples, Writing, progress_file, resident
+from .settings import Subjob, with_modules
+from .watching import WRITING_POLL_S, Writing
 from .wiring import Wiring
-
-Reply = Callable[[bool, str, Dict[str, Any]], None]
-
-SIGNAL_HOLD_S = 1.0
-"""An end by one of ENDING_CODES may be the batch system ending the whole job: it is reported if the worker outlives it.
-"""
-ENDING_CODES = frozenset(128 + s for s in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
-
-KILLED = 128 + signal.SIGKILL
 
 BRING_UP_POLL_S = 0.02
 BRING_UP_S = 60.0
 """How long a launch may take, where its payload does not say."""
 SERVICE_GRACE_S = 2.0
-LOOKS_BEFORE_CHECKPOINT = 6
-LOOK_AGAIN_S = 0.05
-"""Before a checkpoint: a temporary file that is open for a moment is no reason not to move."""
-
-# What a launch meets where a disk or a table of the system is full, or a disk is gone.
-_NOT_THE_PROGRAMS_FAULT = frozenset(
-    (
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EIO,
-        errno.ESTALE,
-        errno.EROFS,
-        errno.ENOMEM,
-        errno.EAGAIN,
-        errno.EMFILE,
-        errno.ENFILE,
-    )
-)
-
-# Of the script's own world, not of the ranks'.
-_NOT_FOR_RANKS = ("EJB_LAUNCH_SOCKET", "EJB_LAUNCH_FOLDER", "EJB_SHIMS", "EJB_RESTART_DIR")
-
-_BATCH_SYSTEMS = ("SLURM_", "PBS_", "LSB_", "OMPI_COMM_", "PMIX_", "PMI_")
-
-
-class Place:
-    """What is the same for all ranks on this node. `cpus`: the processors' CPU numbers; None where nothing is bound."""
-
-    def __init__(
-        self,
-        node: str,
-        address: str,
-        processor_dir: str,
-        cpus: Optional[List[int]],
-        processors: int = 1,
-        binding: str = "none",
-    ) -> None:
-        self.node = node
-        self.processors = processors
-        self.address = address
-        self.processor_dir = processor_dir
-        self.cpus = cpus
-        self._binding = binding
-
-    def cpus_of(self, payload: Mapping[str, Any]) -> Optional[List[int]]:
-        """Those of an operation that says which of the node's processors the job has; else all, or None."""
-        told = payload.get("cpus")
-        if not told:
-            return self.cpus
-        usable = cpus_to_bind(int(told["of"]), self._binding)
-        return None if usable is None else [usable[int(one)] for one in told["numbers"]]
-
-
-def cpus_to_bind(processors: int, binding: str) -> Optional[List[int]]:
-    """The CPUs to bind ranks to, where this process may use just as many as it was given processors."""
-    usable = resizing.in_order(sorted(os.sched_getaffinity(0)))
-    return usable if binding == "auto" and len(usable) == processors else None
-
-
-class LaunchError(Exception):
-    """One sentence; `code` is what a shell would say (127 not found, 126 not executable); 0: not its fault.
-
-    `spoiled`: the checkpoint to restart from is, wherever one tries. `broken`: ranks were being restored and ended, or
-    did not come back in time. `one_node`: what starts them cannot do so on several.
-    """
-
-    def __init__(self, message: str, code: int = 1, *, spoiled: bool = False) -> None:
-        super().__init__(message)
-        self.code = code
-        self.spoiled = spoiled
-        self.broken = False
-        self.one_node = False
-
-    @property
-    def data(self) -> Dict[str, Any]:
-        """For the result of the operation."""
-        if self.one_node:
-            return {"one_node": True}
-        if self.spoiled or self.broken:
-            return {"spoiled": True} if self.spoiled else {"broken": True}
-        return {"code": self.code} if self.code else {}
-
-
-def _confined(payload: Dict[str, Any], subjob: Subjob) -> None:
-    """Raises LaunchError where a launch would read or write elsewhere than in the job's own folder."""
-    try:
-        subjob.inside(str(payload["epoch_dir"]), "epochs")
-        subjob.inside(str(payload["launch_file"]), "launches")
-        if payload.get("restart_dir") is not None:
-            subjob.inside(str(payload["restart_dir"]), "epochs")
-        plugin = (payload.get("dmtcp") or {}).get("plugin")
-        if plugin is not None and not os.path.realpath(plugin).startswith(os.path.realpath(subjob.spool) + os.sep):
-            raise ValueError("%s is not in the spool" % plugin)
-    except ValueError as error:
-        raise LaunchError(str(error)) from None
 
 
 class EpochRun:
@@ -150,7 +51,6 @@ class EpochRun:
         """`shielded`: the ranks do not hear a TERM of the batch system, for they are to be checkpointed on it. `sure`:
         calls back once an end is sure not to be that of the whole job.
         """
-        self._sure = sure
         self._shielded = shielded
         self.epoch = int(payload["epoch"])
         self._payload = payload
@@ -160,7 +60,7 @@ class EpochRun:
         self._loop = loop
         self._report = report
         self._folder = str(payload["epoch_dir"])
-        _confined(payload, subjob)
+        confined(payload, subjob)
         try:
             self._engine = engine_named(str(payload["engine"]))
         except EngineError as error:
@@ -204,18 +104,22 @@ class EpochRun:
         self._checkpoint_reply: Optional[Reply] = None
         self._checkpoint_began = 0.0
         self._writing: Optional[Writing] = None
-        self._samples: Optional[Samples] = None
-        self._stillness: Optional[stillness.Stillness] = None
+        self._observer = Observer(
+            self._context,
+            self._engine,
+            loop=loop,
+            report=report,
+            ends=lambda: self._stopping or not self.running,
+            rests=lambda: self._checkpoint is not None,
+            looked=self._look_for_lonely_ranks,
+        )
         self._deadline: Optional[Timer] = None
         self._poll: Optional[Timer] = None
-        self._untold: List[Tuple[int, int]] = []
-        self._held_long_enough: Set[int] = set()
         self._finished = False
         self._input: Optional[RankInput] = None
         self._stop_replies: List[Reply] = []
         self._stopping = False
-        self._memory_kills = linux.memory_kills()
-        self._killed_for_memory: Set[int] = set()
+        self._ends = Ends(loop=loop, sure=sure, report=self._report_end)
 
     # `launch_s`: how long the launch took; `first_s`: of it, until its first rank was about to be started.
 
@@ -268,7 +172,7 @@ class EpochRun:
             failed.one_node = isinstance(error, OneNodeOnly)
             self._brought_up(failed)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            self._brought_up(LaunchError(_sentence(error), code_of(error)))
+            self._brought_up(LaunchError(sentence(error), code_of(error)))
         else:
             self._loop.call_later(BRING_UP_POLL_S, self._proceed)
 
@@ -282,13 +186,7 @@ class EpochRun:
         if done is not None:
             done(error)
         if error is None:
-            told = progress_file(str(self._payload["launch_file"])) if self._context.home else None
-            self._samples = Samples(self.epoch, told)
-            self._sample(self._samples)
-            if self._engine.may_hang and self._launcher is None:
-                before = self._context.restart_dir
-                self._stillness = stillness.Stillness(stillness.kept(before) if before is not None else {})
-                self._look_for_stillness(self._stillness)
+            self._observer.begin(may_hang=self._engine.may_hang and self._launcher is None)
 
     def _bring_up(self) -> Iterator[None]:
         """Everything until the ranks run; yields where it has to wait."""
@@ -316,7 +214,7 @@ class EpochRun:
             yield from self._mpi.bring_up()
         if self._spread is not None:
             env = self._environment(int(self._payload["ranks"][0]["rank"]), [0], launch["env"], {})
-            yield from self._spread.ready(_launchers_environment(env, (self._launcher or {})["env"]))
+            yield from self._spread.ready(launchers_environment(env, (self._launcher or {})["env"]))
         self._tell_degrees()
         self.first_s = round(time.monotonic() - self._launch_began, 3)
         for entry in self._payload["ranks"][: None if self._launcher is None else 1]:
@@ -354,91 +252,12 @@ class EpochRun:
                 raise LaunchError("processes of an earlier placement do not end (%s) on node %s" % words, 0)
             yield
 
-    def _sample(self, samples: Samples) -> None:
-        """Tell what is new about the ranks, again and again while they run."""
-
-        def take() -> None:
-            if not self.running or self._stopping:
-                return
-            if self._checkpoint is None:
-                pids = [child.pid for child in self._context.ranks.values() if child.code is None]
-                self._read_progress()
-                found = samples.take(resident(pids), self._obstacle())
-                if found is not None:
-                    self._report("sample", **found)
-                self._look_for_lonely_ranks()
-            self._sample(samples)
-
-        self._loop.call_later(samples.pause_s, take)
-
-    def _read_progress(self) -> None:
-        if self._context.home:
-            try:
-                self._engine.tell_progress(self._context, progress_file(str(self._payload["launch_file"])))
-            except (EngineError, OSError, ValueError):
-                pass  # a log that cannot be read: nothing is known of it
-
-    def _look_for_stillness(self, watched: stillness.Stillness) -> None:
-        """Tell once of a rank that hangs since its restart."""
-        if not self.running or self._stopping:
-            return
-        if self._checkpoint is None:
-            hangs = watched.look(time.monotonic(), self._signs())
-            if hangs is not None:
-                self._report("stuck", epoch=self.epoch, rank=hangs[0], seconds=round(hangs[1], 1))
-                return
-        self._loop.call_later(stillness.LOOK_S, lambda: self._look_for_stillness(watched))
-
-    def _signs(self) -> Dict[int, stillness.Signs]:
-        output = os.path.join(self._folder, "output")
-        running = {rank: child.pid for rank, child in self._context.ranks.items() if child.code is None}
-        return stillness.signs_of(
-            {
-                r: (pid, [os.path.join(output, "%d.%s" % (r, end)) for end in ("out", "err")])
-                for r, pid in running.items()
-            }
-        )
-
-    def _keep_stillness(self) -> None:
-        if self._stillness is not None:
-            try:
-                stillness.keep(
-                    self._context.checkpoint_dir,
-                    "%s-%d" % (self._place.node.replace("/", "_"), os.getpid()),
-                    self._stillness.longest,
-                )
-            except OSError:
-                pass  # then nothing is known of it after the restart
-
-    def _obstacle(self) -> str:
-        try:
-            return self._engine.obstacle(self._context)
-        except (EngineError, OSError, ValueError, IndexError):
-            return ""  # a process has ended while it was read
-
-    def _lasting_obstacle(self) -> str:
-        """What is still in the way after a few readings."""
-        for _ in range(LOOKS_BEFORE_CHECKPOINT - 1):
-            if not self._obstacle():
-                return ""
-            time.sleep(LOOK_AGAIN_S)
-        return self._obstacle()
-
-    def _last_sample(self) -> None:
-        self._read_progress()
-        found = self._samples.last() if self._samples is not None else None
-        if found is not None:
-            self._report("sample", **found)
-
     def checkpoint(self, timeout_s: float, reply: Reply) -> None:
         if self._busy():
             reply(False, "epoch %d is %s already" % (self.epoch, self._busy()), {})
             return
-        self._last_sample()
-        obstacle = self._lasting_obstacle()
+        obstacle = self._observer.before_checkpoint()
         if obstacle:
-            if self._samples is not None:
-                self._report("sample", **self._samples.with_obstacle(obstacle))
             reply(False, obstacle, {"exits": self.exits(), "bytes": {}, "seconds": 0.0})
             return
         try:  # ranks that find no room may go on without a word, and would be waited for until it is too late
@@ -447,8 +266,7 @@ class EpochRun:
             why = "no checkpoint can be written to the spool: %s" % error.strerror
             reply(False, why, {"exits": self.exits(), "bytes": {}, "seconds": 0.0})
             return
-        if self._stillness is not None:  # also of ranks that did not run for as long as from one look to the next
-            self._stillness.look(time.monotonic(), self._signs())
+        self._observer.look_at_stillness()
         try:
             self._checkpoint = self._engine.checkpoint(self._context)
         except EngineError as error:
@@ -516,11 +334,11 @@ class EpochRun:
         if self._launcher is not None:
             options = self._spread.options() if self._spread is not None else []
             argv = [*(str(word) for word in self._launcher["argv"]), *options, *argv]
-            env = _launchers_environment(env, self._launcher["env"])
+            env = launchers_environment(env, self._launcher["env"])
         start = self._engine.launch if self._context.restart_dir is None else self._engine.restart
         output = os.path.join(self._folder, "output", str(rank))
         cpus = self._cpus
-        resizing.tell(self._processor_file(rank), self._processor(processors[0]))
+        resizing.tell(self._place.processor_file(self.epoch, rank), self._place.processor(self._subjob, processors[0]))
         try:
             command = start(self._context, rank, argv, env)
             if self._spread is not None and not self._spread.home:
@@ -545,12 +363,6 @@ class EpochRun:
                 "cannot start %s on node %s: %s" % (argv[0], self._place.node, error.strerror), code
             ) from None
 
-    def _processor(self, number: int) -> str:
-        return "%s.%s.%d" % (self._subjob.subjob, self._place.node, number)
-
-    def _processor_file(self, rank: int) -> str:
-        return os.path.join(self._place.processor_dir, "%d-%d" % (self.epoch, rank))
-
     def resize(self, payload: Dict[str, Any], reply: Reply) -> None:
         """Ranks that run here go on on other processors of this node; the answer has the affinity as it is then."""
         doing = self._busy() or ("placed by the command that started them" if self._launcher is not None else "")
@@ -569,7 +381,9 @@ class EpochRun:
             told, threads = resizing.move(running, places, cpus)
             self._cpus = cpus
             for rank, processors in places.items():
-                resizing.tell(self._processor_file(rank), self._processor(processors[0]))
+                resizing.tell(
+                    self._place.processor_file(self.epoch, rank), self._place.processor(self._subjob, processors[0])
+                )
         except resizing.ResizeError as error:
             reply(False, str(error), {"cpus": error.cpus} if error.cpus else {})
             return
@@ -589,34 +403,7 @@ class EpochRun:
     def _environment(
         self, rank: int, processors: List[int], given: Dict[str, str], of_launcher: Dict[str, Any]
     ) -> Dict[str, str]:
-        env = {str(name): str(value) for name, value in given.items() if name not in _NOT_FOR_RANKS}
-        size = str(self._payload["size"])
-        env.update(
-            EJB_JOB_ID=self._subjob.job,
-            EJB_SUBJOB_ID=self._subjob.subjob,
-            EJB_RANK=str(rank),
-            EJB_SIZE=size,
-            EJB_EPOCH=str(self.epoch),
-            EJB_NODE=self._place.node,
-            EJB_PROCESSOR=self._processor(processors[0]),
-            EJB_PROCESSOR_DIR=self._place.processor_dir,
-            EJB_PROCESSOR_FILE=self._processor_file(rank),
-            EJB_CHECKPOINT_DIR=self._context.checkpoint_dir,
-            EJB_RENDEZVOUS=os.path.join(self._folder, "rendezvous"),
-            EJB_ADDRESS=self._place.address,
-            EJB_PROGRESS=progress_file(str(self._payload["launch_file"])),
-            SLURM_PROCID=str(rank),
-            SLURM_NTASKS=size,
-            SLURM_NPROCS=size,
-        )
-        env.update(site_variables(env, self._place.node, self._place.processors))
-        for told in (self._payload, next(one for one in self._payload["ranks"] if int(one["rank"]) == rank)):
-            env.update({str(name): str(value) for name, value in (told.get("variables") or {}).items()})
-        env.update({str(name): str(value) for name, value in of_launcher.items() if value is not None})
-        for name in (name for name, value in of_launcher.items() if value is None):
-            env.pop(name, None)
-        if self._context.restart_dir is not None:
-            env["EJB_RESTART_DIR"] = self._context.restart_dir
+        env = rank_environment(self._context, self._subjob, self._place, rank, processors[0], given, of_launcher)
         if self._mpi is not None:
             env = self._mpi.environment(rank, env)
         if self._of_mpi:
@@ -692,12 +479,11 @@ class EpochRun:
         if self._checkpoint is not None:
             self._advance()
         elif not self._stopping:
-            if code == KILLED and linux.memory_kills() > self._memory_kills:
-                self._killed_for_memory.add(rank)
-            self._last_sample()
+            self._ends.was_killed(rank, code)
+            self._observer.last_sample()
             if code and self._mpi is not None:
                 self._mpi.tell_if_refused(rank)
-            self._tell(rank, self._final_code(rank, code))
+            self._ends.tell(rank, self._final_code(rank, code))
         if not self.running:
             self._all_ended()
 
@@ -707,23 +493,11 @@ class EpochRun:
         except OSError as error:
             self._report("log", level="warning", message="other workers are not told of mpirun's end: %s" % error)
 
-    def _tell(self, rank: int, code: int) -> None:
-        """Report an end, in the order of the ends: the first one is the cause of those of its peers."""
-        self._untold.append((rank, code))
-        if code in ENDING_CODES:
-            self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_from(rank))
-        else:
-            self._sure(lambda: self._tell_from(rank))
-
-    def _tell_from(self, rank: int) -> None:
-        """The hold of this rank's end is over: report it if it is the first, and what has waited only for it."""
-        self._held_long_enough.add(rank)
-        while self._untold and self._untold[0][0] in self._held_long_enough:
-            other, code = self._untold.pop(0)
-            if not self._stopping:
-                memory = {"memory": True} if other in self._killed_for_memory else {}
-                for one in self._stands_for(other):
-                    self._report("rank-exit", epoch=self.epoch, rank=one, code=code, **memory)
+    def _report_end(self, rank: int, code: int, for_memory: bool) -> None:
+        if not self._stopping:
+            memory = {"memory": True} if for_memory else {}
+            for one in self._stands_for(rank):
+                self._report("rank-exit", epoch=self.epoch, rank=one, code=code, **memory)
 
     def _final_code(self, rank: int, code: int) -> int:
         """The code of a rank that ended, as it is reported from now on."""
@@ -739,7 +513,7 @@ class EpochRun:
         try:
             counted, words = self._engine.ended(self._context, rank, code)
         except (EngineError, OSError, ValueError, KeyError) as error:
-            counted, words = code or 1, "how rank %d ended cannot be judged: %s" % (rank, _sentence(error))
+            counted, words = code or 1, "how rank %d ended cannot be judged: %s" % (rank, sentence(error))
         if words:
             self._report("log", level="error", message=words[:1000])
         return counted
@@ -760,7 +534,7 @@ class EpochRun:
         try:
             outcome = self._checkpoint.advance()
         except (EngineError, OSError) as error:
-            outcome = Outcome(False, _sentence(error))
+            outcome = Outcome(False, sentence(error))
         if outcome is not None:
             self._checkpoint_done(outcome)
             return
@@ -786,7 +560,7 @@ class EpochRun:
                 message = "how far the ranks have read cannot be kept: %s" % error.strerror
                 outcome = Outcome(False, message, exits=outcome.exits, sizes=outcome.sizes)
         if outcome.ok:
-            self._keep_stillness()
+            self._observer.keep_stillness()
         for timer in (self._deadline, self._poll):
             if timer is not None:
                 timer.cancel()
@@ -810,28 +584,3 @@ class EpochRun:
             reply(outcome.ok, outcome.error, data)
         if outcome.ok:
             self.close()
-
-
-def _launchers_environment(env: Dict[str, str], more: Dict[str, str]) -> Dict[str, str]:
-    """Without what tells a launcher of a batch system's allocation: it starts its ranks here, and nowhere else.
-
-    What is one rank's own is left out too: all of its ranks would see it.
-    """
-    plain = {
-        name: value
-        for name, value in env.items()
-        if not name.startswith(_BATCH_SYSTEMS) and name not in ("EJB_RANK", "EJB_PROCESSOR", "EJB_PROCESSOR_FILE")
-    }
-    plain.update({str(name): str(value) for name, value in more.items()})
-    return plain
-
-
-def code_of(error: Exception) -> int:
-    """What a launch that met this error says of its program."""
-    return 0 if isinstance(error, OSError) and error.errno in _NOT_THE_PROGRAMS_FAULT else 1
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return "%s is missing" % error
-    return str(error) or type(error).__name__

@@ -7,11 +7,14 @@ import signal
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from .collector import Collector, Output
-from .epochs import ENDING_CODES, SIGNAL_HOLD_S, LaunchError, Place, Reply, code_of
+from .ends import ENDING_CODES, SIGNAL_HOLD_S
+from .failures import LaunchError, code_of
 from .files import make_dir, read_json
 from .launches import Launches
 from .leftovers import MARK, mark
 from .loop import Loop
+from .operations import Reply
+from .place import Place
 from .processes import Child, Processes
 from .settings import Subjob, site_variables, with_modules
 from .shimfolder import shim_environment, write_shims

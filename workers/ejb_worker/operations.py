@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from .epochs import Reply
-
 _REMEMBERED = 1000
 
+Reply = Callable[[bool, str, Dict[str, Any]], None]
 Handler = Callable[[Dict[str, Any], Reply], None]
 
 

@@ -462,9 +462,10 @@ class Executor:
         if lets:
             reach(CrashPoint.BEGIN_BEFORE_CALL)
         try:
-            if (shorter_s := await self.store.read(lambda s: self._shorter(s, intent))) is not None:
+            shorter_s, ahead_s = await self.store.read(lambda s: self._of_begin(s, intent))
+            if shorter_s is not None:
                 await self._shorten(identity, batch_ids[intent.id], shorter_s)
-            if (ahead_s := await self.store.read(lambda s: self._begins_in(s, intent))) is not None:
+            if ahead_s is not None:
                 await self.batch.update(identity, batch_ids[intent.id], begin_in_s=ahead_s)
             elif lets or stays:
                 await self.batch.update(identity, batch_ids[intent.id], begins=lets)
@@ -496,22 +497,22 @@ class Executor:
                 raise
             log.warning("not-shortened", batch_id=id, error=error.sentence())
 
-    def _shorter(self, session: Session, intent: Intent) -> float | None:
-        """The walltime of the next place holder of a chain that was queued for more; None where nothing changes."""
-        if intent.kind != IntentKind.BEGIN:
-            return None
-        subjob = session.get_one(Subjob, intent.subjob_id)
-        spec = session.scalars(select(Job.spec).where(Job.id == intent.job_id)).one()
-        return subjob.walltime_s if (spec.get("chain") or {}).get("shorter") == subjob.id else None
+    def _of_begin(self, session: Session, intent: Intent) -> tuple[float | None, float | None]:
+        """What is changed about a batch job as it is let begin: its walltime, and in how many seconds it may.
 
-    def _begins_in(self, session: Session, intent: Intent) -> float | None:
-        """In how many seconds a batch job of an evolving job may begin; None of any other, and of another action."""
+        The first is of a chain's next place holder that was queued for more, the second of an evolving job's. None:
+        nothing changes, as with any other action.
+        """
         if intent.kind != IntentKind.BEGIN:
-            return None
+            return None, None
         subjob = session.get_one(Subjob, intent.subjob_id)
         spec = session.scalars(select(Job.spec).where(Job.id == intent.job_id)).one()
+        shorter = (spec.get("chain") or {}).get("shorter") == subjob.id
         known = subjob.id in begins.begins_of(spec)
-        return begins.begin_in_s(spec, subjob, self.clock()) if known else None
+        return (
+            subjob.walltime_s if shorter else None,
+            begins.begin_in_s(spec, subjob, self.clock()) if known else None,
+        )
 
 
 def _is_new(intent: Intent) -> bool:
