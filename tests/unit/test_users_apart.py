@@ -100,11 +100,11 @@ async def test_a_user_that_kills_what_submits_for_it_pauses_no_other_user(live: 
     assert "for mallory in the default account" in (await live.manager.explain(jobs[-1]))["now"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES], ids=errno.errorcode.get)
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOENT, errno.EACCES], ids=errno.errorcode.get)
 async def test_a_spool_that_takes_no_files_keeps_its_own_user_waiting_alone(
     live: ManyWorld, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Full, read only, or in a home that cannot be entered: the user sees why, and all is made once it is mended."""
+    """Its quota is used up, or its home is away or closed: the user sees why, and all is made once it is mended."""
     plain = live.helper.ask
 
     def ask(user: str, verb: str, **more: Any) -> dict[str, Any]:
