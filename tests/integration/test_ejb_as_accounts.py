@@ -91,9 +91,9 @@ def accounts() -> Iterator[Accounts]:
 
 
 def test_what_has_become_of_accounts_is_what_counts(accounts: Accounts) -> None:
-    prepare, look = {"verb": "prepare"}, {"verb": "cancel", "ids": ["1"], "umask": 0o027}
+    asked: list[dict[str, Any]] = [{"verb": "prepare"}, {"verb": "cancel", "ids": ["1"], "umask": 0o027}]
     users = ("many", "old", "new", "closed", "homeless", LONG, LONG + "l")
-    many, old, new, closed, homeless, long, longer = accounts.ask(*([{"user": user}, prepare, look] for user in users))
+    many, old, new, closed, homeless, long, longer = accounts.ask(*([{"user": user}, *asked] for user in users))
     groups, umask = many[2]["stdout"].splitlines()
     assert len(groups.split()) == GROUPS + 1 and umask == "0027", "all of them, and the umask of the submission"
     assert old == [{"ok": False, "error": "there is no such user", "refused": True}], "its number is another name's"
