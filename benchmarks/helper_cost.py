@@ -1,6 +1,6 @@
 """What acting as each user costs: `identity = "helper"` beside `identity = "self"`, by turns on one Slurm.
 
-    python benchmarks/helper_cost.py [--runs 10] [--burst 100]
+    python benchmarks/helper_cost.py [--runs 10] [--burst 100] [--sessions 40]
 
 As root, with users of its own. One daemon runs as root and submits as root. The other one runs as a service user and
 submits as alice, through `ejb-as` behind a socket of root's. Both are in front of one real Slurm of 8 x 4 with every
@@ -15,8 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import socket
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -37,6 +39,14 @@ from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_
 from tests.integration.users import People, as_user, missing_users, people
 
 SCRIPT = "#!/bin/bash\n#SBATCH --ntasks=16\n#SBATCH --time=10\n#SBATCH --output=/dev/null\nsrun hostname\n"
+_SESSIONS = """
+import socket, sys
+for _ in range(int(sys.argv[2])):
+    with socket.socket(socket.AF_UNIX) as end, end.makefile("rb") as answers:
+        end.connect(sys.argv[1])
+        end.sendall(sys.argv[3].encode())
+        print(answers.readline(), answers.readline())
+"""
 FAST = "\n[limits]\nsubmits_per_s = 1000\nuser_requests_per_s = 10000\n"
 HELPED, OWN = 'identity = "helper"', 'identity = "self"'
 
@@ -63,7 +73,7 @@ class Way:
 
     def helpers_cpu_s(self) -> dict[int, float]:
         """By session. One lives for 15 s without work, and so to the end of a burst in which it had some."""
-        return {} if self.unit is None else {one.pid: _cpu_s(one.pid) for one in self.unit.children}
+        return {} if self.unit is None else {one.pid: _cpu_s(one.pid) for one in self.unit.sessions()}
 
     def cancel_all(self, cluster: SlurmCluster) -> None:
         self.daemon.client.post("/v1/jobs/cancel", json={"select": "all"})
@@ -159,10 +169,39 @@ def burst(way: Way, cluster: SlurmCluster, jobs: int) -> Burst:
     return Burst(answered, queued, way.cpu_s() - before, used)
 
 
+def session_ms(unit: SocketUnit, users: People, sessions: int) -> dict[str, float]:
+    """Milliseconds of CPU that a session costs which prepares a spool: forked by what stays, and started alone."""
+    lines = f'{{"user": "{users.alice}"}}\n{{"verb": "prepare"}}\n'.encode()
+
+    def forked(count: int) -> float:
+        before = _cpu_s(unit.server.pid)
+        argv = [PYTHON, "-IS", "-c", _SESSIONS, str(unit.path), str(count), lines.decode()]
+        assert as_user(users.service, argv).stdout.count('"ok": true') == 2 * count
+        # Those that have ended are waited for, and so counted, when there is another connection.
+        return _cpu_s(unit.server.pid) - before
+
+    def started(count: int) -> float:
+        before = _children_s()
+        plain = {"PATH": os.defpath, "SUDO_UID": str(unit.service.pw_uid)}
+        for _ in range(count):
+            done = subprocess.run(unit.argv(), input=lines, capture_output=True, timeout=60, check=True, env=plain)
+            assert done.stdout.count(b'"ok": true') == 2, done.stdout
+        return _children_s() - before
+
+    forked(1)
+    return {"forked": forked(sessions) / sessions * 1e3, "started": started(sessions) / sessions * 1e3}
+
+
+def _children_s() -> float:
+    use = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return use.ru_utime + use.ru_stime
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10, help="of `ejb submit`; a third of them of the burst")
     parser.add_argument("--burst", type=int, default=100)
+    parser.add_argument("--sessions", type=int, default=40, help="of ejb-as, forked and started")
     options = parser.parse_args()
     print(machine())
     if reason := missing_slurm() or missing_users():
@@ -172,8 +211,13 @@ def main() -> None:
         where.chmod(0o755)
         occupy(cluster)
         with ways(cluster, users, where) as found:
+            unit = found[HELPED].unit
+            assert unit is not None
+            sessions = session_ms(unit, users, options.sessions)
             ones = by_turns(found, options.runs, lambda _, way: one_submission(way))
             bursts = by_turns(found, max(2, options.runs // 3), lambda _, way: burst(way, cluster, options.burst))
+    told = ", ".join(f"{name} {figure:.1f} ms" for name, figure in sessions.items())
+    print(f"CPU of a session of ejb-as that prepares a spool: {told}")
     for name in found:
         print(f"{name:<22}ejb submit {spread(ones[name], ' ms')}")
         for what in Burst.__slots__:

@@ -1,4 +1,4 @@
-"""What systemd does for `ejb-as.socket` on a machine that has it: one process of the helper for each connection.
+"""What systemd does for `ejb-as.socket` on a machine that has it: the helper, with the socket as its standard input.
 
 Usage: door.py SOCKET USER PROGRAM. Runs as root; the socket is USER's alone, and PROGRAM asks the kernel once more.
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-MOST = 64  # sessions at once, as in deploy/systemd/ejb-as.socket
+BACKLOG = 64  # connections that wait
 
 
 def main(path: str, user: str, program: str) -> None:
@@ -23,14 +23,9 @@ def main(path: str, user: str, program: str) -> None:
         door.bind(path)
         os.chown(path, entry.pw_uid, entry.pw_gid)
         os.umask(0o022)
-        door.listen(MOST)
-        sessions: list[subprocess.Popen[bytes]] = []
-        while True:
-            end, _ = door.accept()
-            with end:
-                sessions = [one for one in sessions if one.poll() is None]
-                if len(sessions) < MOST:
-                    sessions.append(subprocess.Popen([program], stdin=end.fileno(), stdout=end.fileno(), env={}))
+        door.listen(BACKLOG)
+        while subprocess.run([program], stdin=door.fileno(), env={}, check=False).returncode == 0:
+            pass  # another file is in its place
 
 
 if __name__ == "__main__":

@@ -70,6 +70,13 @@ class Limits(BaseModel):
     check_timeout_s: Annotated[
         float, Field(gt=0, description="asking the batch system about a job to be passed through")
     ] = 5.0
+    check_wait_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="what waits longer for its turn to be shown to the batch system is taken unchecked",
+        ),
+    ] = 0.5
     early_looks: Annotated[
         int,
         Field(

@@ -1,10 +1,11 @@
 #!/usr/bin/python3 -IS
 """ejb-as: acts as one user, on the word of the service user alone (docs/threat-model.md).
 
-One file, owned by root, of Python's standard library (3.9 or later). Root's socket unit starts one for each connection,
-with the connection as standard input and output. Where there is no systemd, one sudoers rule starts it. The first line
-names the user. Root is given up for good before any request is read. Lines of JSON go in and come out: a request has a
-`verb`, an answer has `ok`, and where that is false an `error`.
+One file, owned by root, of Python's standard library (3.9 or later). Root's socket unit starts it with the socket as
+standard input. It forks a process for each connection, and reads nothing itself, so that no session knows of another.
+Where there is no systemd, one sudoers rule starts a process for each session. The first line names the user. Root is
+given up for good before any request is read. Lines of JSON go in and come out: a request has a `verb`, an answer has
+`ok`, and where that is false an `error`.
 """
 
 import base64
@@ -14,6 +15,7 @@ import os
 import pwd
 import re
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -27,10 +29,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 MOST_LINE, MOST_READ, MOST_SAID, MOST_REQUESTS, IDLE_S, MOST_COMMAND_S = 32 << 20, 8 << 20, 64 << 20, 10000, 60, 120
+MOST_SESSIONS = 64
 USER, PART = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", r"(?!\.\.?$)[^/\0]{1,255}"
-TAG = r"ejb-[0-9a-f]{1,32}(_[0-9]{1,7})?\.[0-9]{1,9}"
 TEXT, ABSOLUTE, VARIABLE = r"[^\0]*", r"/[^\0]{0,4096}", r"[^=\0]{1,4096}"
-PLACE = r"LC_[A-Z]{1,32}|LANG|LANGUAGE|TZ"  # may be said for a command: how it reads times
+# Of a batch job, and what may be said for a command: how it reads times.
+TAG, PLACE = r"ejb-[0-9a-f]{1,32}(_[0-9]{1,7})?\.[0-9]{1,9}", r"LC_[A-Z]{1,32}|LANG|LANGUAGE|TZ"
 LOGGED, LIMITS = ("tag", "ids", "id", "change", "set", "path"), "cpu|fsize|data|stack|core|rss|nproc|nofile|memlock|as"
 # sbatch's options, each one word. Not among them: another user or group, a login's environment, files that sbatch reads
 # on its own, other clusters, and what makes no job of the script.
@@ -60,6 +63,11 @@ class Refused(Exception):
     """What is not done, in one sentence."""
 
 
+def refuse(wrong: Any, why: str) -> None:
+    if wrong:
+        raise Refused(why)
+
+
 def need(pattern: str, value: Any, what: str) -> str:
     if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII | re.DOTALL):
         raise Refused("%s is not allowed: %.60r" % (what, value))
@@ -67,8 +75,7 @@ def need(pattern: str, value: Any, what: str) -> str:
 
 
 def words(pattern: str, value: Any, what: str) -> list[str]:
-    if not isinstance(value, list):
-        raise Refused("%s is no list" % what)
+    refuse(not isinstance(value, list), "%s is no list" % what)
     return [need(pattern, word, what) for word in value]
 
 
@@ -77,8 +84,7 @@ def table(names: str, value: Any, what: str) -> dict[str, str]:
 
 
 def number(value: Any, what: str, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise Refused("%s is no number from %d to %d" % (what, least, most))
+    refuse(type(value) is not int or not least <= value <= most, "%s is no number from %d to %d" % (what, least, most))
     return int(value)
 
 
@@ -89,8 +95,7 @@ def configuration(path: str) -> dict[str, Any]:
     """Root's own file: the user that is served (`service`), the pattern of `spool`, and more (docs/operators.md)."""
     with open(path, "rb") as file:
         found = os.fstat(file.fileno())
-        if found.st_uid != 0 or found.st_mode & 0o022:
-            raise Refused("%s must belong to root, and no other user may write it" % path)
+        refuse(found.st_uid != 0 or found.st_mode & 0o022, "%s must belong to root, which alone may write it" % path)
         plain = {"least_uid": 1000, "path": "/usr/bin:/bin", "environment": {}, "refused": [], "no_new_privs": True}
         return {**plain, **json.load(file)}
 
@@ -100,29 +105,24 @@ def check_caller(service: str) -> None:
     caller = int(os.environ.get("SUDO_UID", "-1"))
     if stat.S_ISSOCK(os.fstat(0).st_mode):
         with socket.socket(fileno=os.dup(0)) as end:
-            peer = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid
-            caller = int.from_bytes(peer[4:8], sys.byteorder)
-    if caller != pwd.getpwnam(service).pw_uid:
-        raise Refused("user id %d is not served here" % caller)
+            # pid, uid, gid
+            caller = int.from_bytes(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
+    refuse(caller != pwd.getpwnam(service).pw_uid, "user id %d is not served here" % caller)
 
 
 def check_user(name: Any, config: dict[str, Any]) -> pwd.struct_passwd:
     """The entry of a user that may be acted for."""
     user = pwd.getpwnam(need(USER, name, "the user"))
-    if 0 in (user.pw_uid, user.pw_gid) or user.pw_uid < config["least_uid"]:
-        raise Refused("user %s is the system's" % name)
-    if name in (config["service"], *config["refused"]):
-        raise Refused("user %s is not acted for" % name)
-    if pwd.getpwuid(user.pw_uid).pw_name != name:  # the batch system knows its jobs by another name
-        raise Refused("user %s is not what its number is called" % name)
+    refuse(0 in (user.pw_uid, user.pw_gid) or user.pw_uid < config["least_uid"], "user %s is the system's" % name)
+    refuse(name in (config["service"], *config["refused"]), "user %s is not acted for" % name)
+    # The batch system knows the jobs of a number by its first name.
+    refuse(pwd.getpwuid(user.pw_uid).pw_name != name, "user %s is not what its number is called" % name)
     with open("/etc/shells") as file:
         shells = [line.strip() for line in file if line[0] == "/" and not line.endswith(("/nologin\n", "/false\n"))]
-    if user.pw_shell not in shells:
-        raise Refused("user %s has no shell to log in with" % name)
+    refuse(user.pw_shell not in shells, "user %s has no shell to log in with" % name)
     shadow = subprocess.run(["/usr/bin/getent", "shadow", name], stdout=subprocess.PIPE, env={}, timeout=10).stdout
     end = [*shadow.decode(errors="replace").split(":"), *8 * [""]][7]  # in days since the epoch
-    if end.isdecimal() and int(end) <= time.time() // 86400:
-        raise Refused("the account of user %s has expired" % name)
+    refuse(end.isdecimal() and int(end) <= time.time() // 86400, "the account of user %s has expired" % name)
     return user
 
 
@@ -165,13 +165,12 @@ class Session:
             request = json.loads(line)
             verb = need("prepare|submit|cancel|update|put|read|remove|test_only", request["verb"], "the verb")
             what = " ".join([verb] + ["%s=%.200r" % (name, request[name]) for name in LOGGED if name in request])
-            return {"ok": True, **getattr(self, verb)(request)}, what
+            return {"ok": True, **(getattr(self, verb)(request) or {})}, what
         except OSError as error:
             said: Request = {"error": error.strerror or "it failed", "errno": error.errno}
-        except Refused as refused:
-            said = {"error": str(refused), "refused": True}
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
-            said = {"error": "the request cannot be read (%s)" % type(error).__name__, "refused": True}
+        except (Refused, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
+            unread = "the request cannot be read (%s)" % type(error).__name__
+            said = {"error": str(error) if isinstance(error, Refused) else unread, "refused": True}
         return {"ok": False, **said}, "%s: %s" % (what, said["error"])
 
     # files: each folder is opened from the one before, and none of them may be a link
@@ -181,16 +180,15 @@ class Session:
         for path in {self.root, os.path.realpath(self.root)}:
             while path != "/":
                 path = os.path.dirname(path)
-                found = os.stat(path)
-                open_to_all = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-                if open_to_all or found.st_uid not in (0, self.user.pw_uid):
-                    raise Refused("others could put something else below %s" % path)
+                found, why = os.stat(path), "others could put something else below %s" % path
+                refuse(found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX, why)
+                refuse(found.st_uid not in (0, self.user.pw_uid), why)
         if make and not os.path.lexists(self.root):
             os.mkdir(self.root, 0o700)
         at = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            if os.fstat(at).st_uid != self.user.pw_uid or os.fstat(at).st_mode & 0o077:
-                raise Refused("%s is not the user's alone (mode 0700)" % self.root)
+            others = os.fstat(at).st_uid != self.user.pw_uid or os.fstat(at).st_mode & 0o077
+            refuse(others, "%s is not the user's alone (mode 0700)" % self.root)
             for part in parts:
                 if make:
                     with suppress(FileExistsError):
@@ -212,19 +210,17 @@ class Session:
         finally:
             os.close(at)
 
-    def prepare(self, request: Request) -> Request:
+    def prepare(self, request: Request) -> None:
         for path in ["", *words(TEXT, request.get("folders", []), "a folder")]:
             os.close(self.folder([need(PART, part, "a folder") for part in path.split("/") if path], make=True))
-        return {}
 
-    def put(self, request: Request) -> Request:
+    def put(self, request: Request) -> None:
         """A file, whole or not at all. `link`: another name of a file beside it; the new one must not be there yet."""
         data, mode = base64.b64decode(request.get("data", "")), number(request.get("mode", 0o600), "mode", 0, 0o700)
         temporary = ".%s.tmp" % os.urandom(8).hex()
         with self.place(request["path"], make=True) as (at, name):
             if "link" in request:
-                os.link(need(PART, request["link"], "the link"), name, src_dir_fd=at, dst_dir_fd=at)
-                return {}
+                return os.link(need(PART, request["link"], "the link"), name, src_dir_fd=at, dst_dir_fd=at)
             try:
                 with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=at), "wb") as file:
                     file.write(data)
@@ -234,7 +230,6 @@ class Session:
             except OSError:
                 os.unlink(temporary, dir_fd=at)
                 raise
-        return {}
 
     def read(self, request: Request) -> Request:
         """A file of the user's, or a folder's names. By a whole path it is an output, and may be behind links."""
@@ -249,21 +244,20 @@ class Session:
             found = os.fstat(file)
             if stat.S_ISDIR(found.st_mode) and inside:
                 return {"names": os.listdir(file)}
-            if not stat.S_ISREG(found.st_mode) or (inside and found.st_uid != self.user.pw_uid):
-                raise Refused("it is not a regular file of the user's")
+            no_file = not stat.S_ISREG(found.st_mode) or (inside and found.st_uid != self.user.pw_uid)
+            refuse(no_file, "it is not a regular file of the user's")
             most, offset = (number(request.get(name, 0), name, 0, 1 << 60) for name in ("most", "offset"))
             data = os.pread(file, min(most, MOST_READ), offset)
             return {"data": base64.b64encode(data).decode(), "mtime": found.st_mtime}
         finally:
             os.close(file)
 
-    def remove(self, request: Request) -> Request:
+    def remove(self, request: Request) -> None:
         with self.place(request["path"]) as (at, name):
             if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
                 shutil.rmtree("/proc/self/fd/%d/%s" % (at, name))  # which follows no link
             else:
                 os.unlink(name, dir_fd=at)
-        return {}
 
     # batch commands: made here of what was checked, and run without a shell
 
@@ -342,8 +336,7 @@ def next_line(source: Any) -> bytes:
 
 
 def tell(answer: Request) -> None:
-    with open(1, "wb", closefd=False) as out:
-        out.write(json.dumps(answer).encode() + b"\n")
+    print(json.dumps(answer), flush=True)  # which is ASCII
 
 
 def serve(config: dict[str, Any]) -> None:
@@ -361,19 +354,36 @@ def serve(config: dict[str, Any]) -> None:
     become(user, config["no_new_privs"])
     session = Session(user, config)
     tell({"ok": True, "uid": user.pw_uid, "spool": session.root, "batch": session.batch})
-    for _ in range(MOST_REQUESTS):
-        if not (line := next_line(source)):
-            break
+    for _, line in zip(range(MOST_REQUESTS), iter(lambda: next_line(source), b"")):  # noqa: B905 (Python 3.9)
         answer, what = session.answer(line)
         syslog.syslog("for %s: %s" % (user.pw_name, re.sub("[^ -~]", "?", what)[:1000]))
         tell(answer)
 
 
+def begun() -> bool:
+    """Whether this process is a session. Behind a listening socket each child is, and what forks them comes back only
+    when another file is in this one's place: the socket unit then starts that one."""
+    door, mine, living = socket.socket(fileno=os.dup(0)), os.stat(__file__).st_ctime_ns, 0
+    serving = bool(door.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    while serving and os.stat(__file__).st_ctime_ns == mine:
+        while living and os.waitpid(-1, 0 if living >= MOST_SESSIONS else os.WNOHANG)[0]:
+            living -= 1
+        if select.select([door], [], [], IDLE_S)[0] and os.stat(__file__).st_ctime_ns == mine:
+            with door.accept()[0] as end:
+                if os.fork() == 0:
+                    os.dup2(end.fileno(), 0)
+                    os.dup2(end.fileno(), 1)
+                    return True
+            living += 1
+    return not serving
+
+
 if __name__ == "__main__":
     syslog.openlog("ejb-as", syslog.LOG_PID | (0 if os.path.exists("/dev/log") else syslog.LOG_PERROR), syslog.LOG_AUTH)
-    if os.geteuid() != 0 or len(sys.argv) > 2:
-        sys.exit("ejb-as: root's socket unit, or its sudoers rule, starts this, with no more than its configuration")
     try:
-        serve(configuration([*sys.argv, "/etc/ejb/ejb-as.json"][1]))
+        refuse(os.geteuid() != 0 or len(sys.argv) > 2, "root's socket unit or sudoers rule starts this")
+        if not stat.S_ISSOCK(os.fstat(0).st_mode) or begun():
+            serve(configuration([*sys.argv, "/etc/ejb/ejb-as.json"][1]))
+        os._exit(0)  # what Python would tidy up costs more than a session
     except (OSError, ValueError, Refused) as error:
         sys.exit("ejb-as: %s" % error)

@@ -42,8 +42,8 @@ given=$1
 shift
 exec chroot "$(dirname "$given")/copy/root" "$@"
 """
-# What systemd does with the three units: the socket with its mode and owner, a process of the template for each
-# connection, and the daemon as its user.
+# What systemd does with the three units: the socket with its mode and owner, its service with that as standard input,
+# and the daemon as its user.
 _SYSTEMCTL = """#!/usr/bin/python3
 import configparser, os, pwd, re, socket, subprocess, sys, time
 assert sys.argv[1:3] == ["enable", "--now"], sys.argv
@@ -58,7 +58,7 @@ def unit(name):
 def left(pid):
     open("/tmp/systemctl.pids", "a").write("%d\\n" % pid)
 def serve(name):
-    door, template = unit(name), unit(name.replace(".socket", "@.service"))
+    door, service = unit(name), unit(name.replace(".socket", ".service"))
     end = socket.socket(socket.AF_UNIX)
     os.umask(0o177)
     end.bind(door["ListenStream"])
@@ -67,13 +67,12 @@ def serve(name):
     end.listen(64)
     if (pid := os.fork()):
         return left(pid)
-    os.setsid(); os.umask(0o022)
+    os.setsid(); os.umask(0o022); os.chdir("/")
     null = os.open("/dev/null", os.O_RDWR)
-    for number in (0, 1, 2): os.dup2(null, number)
-    while True:
-        one, _ = end.accept()
-        subprocess.Popen(template["ExecStart"].split(), stdin=one, stdout=one, cwd="/", env={"PATH": os.defpath})
-        one.close()
+    assert service["StandardInput"] == "socket" and service["StandardOutput"] == "null"
+    for number, file in enumerate((end.fileno(), null, null)): os.dup2(file, number)
+    words = service["ExecStart"].split()
+    os.execve(words[0], words, {"PATH": os.defpath})
 def begin(name):
     service = unit(name + ".service")
     user = pwd.getpwnam(service["User"])

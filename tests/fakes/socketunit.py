@@ -1,4 +1,5 @@
-"""What systemd does for `ejb-as.socket` (Accept=yes): one process of the helper for each connection, as root."""
+"""What systemd does for `ejb-as.socket`: the helper, as root, with the socket as its standard input, as often as it
+ends."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from ejbd.identity import ejb_as
 
@@ -48,13 +52,15 @@ class SocketUnit:
         self.config.write_text(json.dumps({"service": service, "spool": spool, **more}))
         self.program.chmod(0o755)
         self.config.chmod(0o644)
-        self.children: list[subprocess.Popen[bytes]] = []
         self._door = socket.socket(socket.AF_UNIX)
         self._door.bind(str(self.path))
         self.path.chmod(0o600)
         os.chown(self.path, self.service.pw_uid, self.service.pw_gid)
         self._door.listen(64)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._over = threading.Event()
+        self.starts = 0
+        self.server = self._started()
+        threading.Thread(target=self._restart, daemon=True).start()
 
     def argv(self) -> list[str]:
         return [PYTHON, "-IS", str(self.program), str(self.config)]
@@ -64,25 +70,43 @@ class SocketUnit:
         ids = (f"--reuid={self.service.pw_uid}", f"--regid={self.service.pw_gid}", "--clear-groups")
         return ["/usr/bin/setpriv", *ids, PYTHON, "-IS", "-c", _RELAY, str(self.path)]
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                end, _ = self._door.accept()
-                with end, self.log.open("ab") as log:
-                    child = subprocess.Popen(
-                        self.argv(), stdin=end.fileno(), stdout=end.fileno(), stderr=log, env={"PATH": os.defpath}
-                    )
-                self.children = [one for one in self.children if one.poll() is None] + [child]
+    def sessions(self) -> list[psutil.Process]:
+        """Those that live, also of a program that was in this one's place."""
+        found = psutil.process_iter(["cmdline"])
+        mine = [one for one in found if str(self.program) in (one.info["cmdline"] or ()) and one.pid != self.server.pid]
+        return [one for one in mine if _lives(one)]
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        self.starts += 1
+        with self.log.open("ab") as log:
+            silent, plain = subprocess.DEVNULL, {"PATH": os.defpath}
+            return subprocess.Popen(self.argv(), stdin=self._door.fileno(), stdout=silent, stderr=log, env=plain)
+
+    def _restart(self) -> None:
+        """A unit that has ended is started by the next connection; here at once."""
+        while self.server.wait() == 0 and not self._over.is_set():
+            self.server = self._started()
 
     def kill(self) -> int:
         """SIGKILL to every session; how many there were."""
-        living = [one for one in self.children if one.poll() is None]
+        living = self.sessions()
         for one in living:
             one.kill()
-            one.wait()
+        end_s = time.monotonic() + 60
+        while any(_lives(one) for one in living):  # what has forked them waits for them only later
+            assert time.monotonic() < end_s
+            time.sleep(0.005)
         return len(living)
 
     def close(self) -> None:
-        self._door.shutdown(socket.SHUT_RDWR)
-        self._door.close()
+        self._over.set()
         self.kill()
+        self.server.kill()
+        self.server.wait()
+        self._door.close()
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -169,6 +170,43 @@ def test_only_the_service_user_is_served(site: Site) -> None:
         assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith("ejb-as: ")
 
 
+def _open_files(pid: int) -> dict[str, str]:
+    return {link.name: str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def test_sessions_have_nothing_of_one_another_nor_of_what_forks_them(site: Site) -> None:
+    fresh = Helper(Path(), site.unit.command(), site.users.spool)
+    try:
+        before = {one.pid for one in site.unit.sessions()}
+        for user in (site.users.alice, site.users.bob):
+            fresh.ask(user, "prepare")
+        sessions = [one for one in site.unit.sessions() if one.pid not in before]
+        numbers = [pwd.getpwnam(user).pw_uid for user in (site.users.alice, site.users.bob)]
+        assert sorted(one.uids().real for one in sessions) == sorted(numbers)
+        held = [_open_files(one.pid) for one in sessions]
+        ends, of_root = [one["0"] for one in held], _open_files(site.unit.server.pid)
+        assert ends[0] not in held[1].values() and ends[1] not in held[0].values()
+        assert of_root["0"].startswith("socket:") and all(of_root["0"] not in one.values() for one in held)
+        assert not {*of_root.values()} & {*ends} and psutil.Process(site.unit.server.pid).uids().real == 0
+    finally:
+        fresh.close()
+
+
+def test_another_file_in_its_place_is_what_is_started_next(site: Site) -> None:
+    starts, old = site.unit.starts, site.unit.program.read_bytes()
+    fresh = Helper(Path(), site.unit.command(), site.users.spool)
+    try:
+        fresh.ask(site.users.alice, "prepare")
+        site.unit.program.unlink()
+        site.unit.program.write_bytes(old)
+        site.unit.program.chmod(0o755)
+        fresh.ask(site.users.alice, "prepare")  # the session that there is goes on
+        fresh.ask(site.users.bob, "prepare")
+        assert site.unit.starts == starts + 1 and site.unit.server.poll() is None
+    finally:
+        fresh.close()
+
+
 def test_a_configuration_that_others_could_write_is_not_read(site: Site, tmp_path: Path) -> None:
     own = tmp_path / "ejb-as.json"
     own.write_text(json.dumps({"service": site.users.mallory, "spool": "/tmp/%u"}))
@@ -269,12 +307,12 @@ def test_nothing_that_is_said_to_it_makes_it_act(
 
 
 def test_a_session_ends_with_its_connection(site: Site) -> None:
-    before = len([one for one in site.unit.children if one.poll() is None])
+    before = len(site.unit.sessions())
     end = socket.socket(socket.AF_UNIX)
     end.connect(str(site.unit.path))  # as root, which is not served either
     with end.makefile("rb") as answers:
         assert b"not served" in answers.readline()
         assert answers.readline() == b""
     end.close()
-    assert len([one for one in site.unit.children if one.poll() is None]) <= before + 1
+    assert len(site.unit.sessions()) <= before + 1
     assert issubclass(NoAnswer, EjbError)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ejbd.batch.base import Identity, SubmitRequest
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
@@ -168,6 +170,38 @@ async def test_of_a_thousand_jobs_of_one_shape_the_batch_system_is_shown_one(liv
     for lines in ("", "", "#SBATCH -J other", "#SBATCH -t 20", "#SBATCH -A chem"):
         assert (await live.manager.submit(reading(live, lines), "ada", None, "")).elastic
     assert sum(call.startswith("check") for call in live.batch.calls) == 3
+
+
+async def test_a_crowd_of_submissions_waits_neither_for_its_turn_nor_twice_for_one_answer(
+    live: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal ones of a user share the question that is under way; others are taken unchecked after a short wait."""
+    await live.poll()
+    live.settings.limits.check_wait_s = 0.01
+    asked: list[float | None] = []
+    begun, answer = asyncio.Event(), asyncio.Event()
+
+    async def check(identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
+        asked.append(request.walltime_s)
+        if len(asked) == live.settings.limits.submit_concurrency:
+            begun.set()
+        await answer.wait()
+
+    monkeypatch.setattr(live.batch, "check", check)
+    shapes = range(10, 10 + live.settings.limits.submit_concurrency)
+    first = [
+        asyncio.create_task(live.manager.submit(reading(live, f"#SBATCH -t {minutes}"), "ada", None, ""))
+        for minutes in (*shapes, *shapes)
+    ]
+    await asyncio.wait_for(begun.wait(), 30)
+    late = await live.manager.submit(reading(live, "#SBATCH -t 99"), "ada", None, "")
+    assert late.elastic and any("no turn" in note for note in late.notes), late.notes
+    answer.set()
+    for one in await asyncio.wait_for(asyncio.gather(*first), 30):
+        assert one.elastic and not any("checked" in note for note in one.notes)
+    assert len(asked) == len(shapes), "each shape was shown once"
+    again = await live.manager.submit(reading(live, "#SBATCH -t 99"), "ada", None, "")
+    assert not any("checked" in note for note in again.notes) and len(asked) == len(shapes) + 1
 
 
 async def test_a_script_without_a_walltime_takes_its_queues_and_one_without_an_end_is_passed_through(

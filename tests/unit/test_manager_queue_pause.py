@@ -236,8 +236,7 @@ async def test_a_job_that_was_refused_until_it_was_cancelled_leaves_nothing_to_d
     job = await live.submit()
     assert live.subjobs(job)[0].state == "planned" and live.intents("submit")[0].attempts == 1
     await live.manager.cancel(job, "ada")
-    for _ in range(4):
-        await live.poll(70.0)
+    await live.act()
     assert live.job(job).state == "cancelled" and live.subjobs(job)[0].state == "cancelled"
     assert [intent.state for intent in live.intents("cancel")] == ["dropped"]
 
@@ -247,11 +246,14 @@ async def test_a_passed_through_job_that_was_refused_until_it_was_cancelled_ends
     live.batch.refuse = BatchError("a limit on jobs in the queue is reached", transient=True)
     await live.poll()
     job = await live.submit()
+    more = [await live.submit() for _ in range(5)]
+    assert await paused(live), "and its queue is paused"
+    asked = len(live.batch.calls)
     await live.manager.cancel(job, "ada")
-    assert live.job(job).state == "waiting", "its submission is tried again later"
-    for _ in range(3):
-        await live.poll(70.0)
+    await live.act()
     assert (live.job(job).state, live.subjobs(job)[0].state) == ("cancelled", "cancelled")
+    assert "cancelled" not in {live.job(one).state for one in more}
+    assert not [call for call in live.batch.calls[asked:] if call.startswith("submit")]
 
 
 async def test_what_a_daemon_before_left_pending_for_ever_is_dropped(live: LiveWorld) -> None:

@@ -100,11 +100,11 @@ async def test_a_user_that_kills_what_submits_for_it_pauses_no_other_user(live: 
     assert "for mallory in the default account" in (await live.manager.explain(jobs[-1]))["now"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES], ids=errno.errorcode.get)
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOENT, errno.EACCES], ids=errno.errorcode.get)
 async def test_a_spool_that_takes_no_files_keeps_its_own_user_waiting_alone(
     live: ManyWorld, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Full, read only, or in a home that cannot be entered: the user sees why, and all is made once it is mended."""
+    """Its quota is used up, or its home is away or closed: the user sees why, and all is made once it is mended."""
     plain = live.helper.ask
 
     def ask(user: str, verb: str, **more: Any) -> dict[str, Any]:
@@ -142,15 +142,17 @@ async def test_a_user_that_is_removed_while_a_job_of_it_runs_keeps_no_other_wait
         return plain(user, verb, **more)
 
     monkeypatch.setattr(live.helper, "ask", ask)
+    late = await live.submit(user="alice")
     await goes_on(live, "bob")
     await pass_by(live, 60)
+    assert "ejb-as does not act for alice: there is no such user" in (await live.manager.explain(late))["now"]
     live.batch.end(f"ejb-{runs}.1", BatchState.FAILED, 1)
-    for job in (runs, waits):
+    for job in (runs, waits, late):
         await live.manager.cancel(job, "root")
     await pass_by(live, 400)
     await goes_on(live, "bob")
     assert paused(live) == set() and live.manager.batch_error == ""
-    assert {live.job(job).state for job in (runs, waits)} == {"cancelled"}
+    assert {live.job(job).state for job in (runs, waits, late)} == {"cancelled"}
 
 
 async def test_a_batch_system_that_answers_several_users_with_nothing_is_left_alone_by_all(live: ManyWorld) -> None:

@@ -295,12 +295,14 @@ class Executor:
     def _make_files(self, id: int) -> _Files:
         """The files that a subjob's workers read, or a passed-through job's sbatch. Repeatable."""
 
-        def look(session: Session) -> tuple[Job, str]:
+        def look(session: Session) -> tuple[Job, str, bool]:
             subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
-            return session.scalars(select(Job).where(Job.id == subjob.job_id)).one(), subjob.id
+            return session.scalars(select(Job).where(Job.id == subjob.job_id)).one(), subjob.id, subjob.releasing
 
-        job, subjob = self.store.read_sync(look)
+        job, subjob, releasing = self.store.read_sync(look)
         spec = JobSpec.from_json(job.spec)
+        if releasing:  # it is not wanted any more: its end needs none of its user's files
+            return _Files(spec, "")
         spool = self.hands.ready(job.user)
         if job.elastic:
             _make_job_folder(spool, job.id, spec)

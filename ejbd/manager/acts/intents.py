@@ -24,13 +24,15 @@ def submissions_due(session: Session, now: float) -> int:
     waiting = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.not_before_s <= now)
     count = select(func.count()).select_from(Intent).where(*waiting)
     if kept_back := queues.kept_back(session, now):
-        count = count.join(Job, Intent.job_id == Job.id).where(_submittable(kept_back))
+        count = count.join(Job, Intent.job_id == Job.id).join(Subjob, Intent.subjob_id == Subjob.id)
+        count = count.where(_submittable(kept_back))
     return session.scalar(count) or 0
 
 
 def _submittable(kept_back: KeptBack) -> ColumnElement[bool]:
-    """Of submissions joined with their jobs: those to queues that take them."""
-    return and_(kept_back.takes(), or_(kept_back.takes(tried=True), Intent.attempts == 0))
+    """Of submissions joined with jobs and subjobs: those to queues that take them, and those that only have to end."""
+    taken = and_(kept_back.takes(), or_(kept_back.takes(tried=True), Intent.attempts == 0))
+    return or_(Subjob.releasing, taken)
 
 
 def due(

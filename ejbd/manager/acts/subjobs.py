@@ -194,12 +194,16 @@ def set_aside(world: JobWorld, j0: Subjob, why: str) -> None:
 
 
 def _drop_submission(world: JobWorld, subjob: Subjob, why: str) -> bool:
-    """Take back a submission that has not been tried yet. A tried one must be found and cancelled instead."""
+    """Take back a submission that has not been tried yet. One that was refused is due at once, and then not wanted."""
     query = select(Intent).where(
         Intent.subjob_id == subjob.id, Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING
     )
     intent = world.ctx.session.scalars(query).first()
-    if intent is None or intent.attempts:
+    if intent is None:
+        return False
+    if intent.attempts:
+        intent.not_before_s = world.ctx.now
+        wake(world.ctx.session, INTENTS_TOPIC)
         return False
     never_submitted(world.ctx.session, intent, IntentState.DROPPED, world.ctx.now)
     move_subjob(world.ctx.session, subjob, SubjobState.CANCELLED, world.ctx.now, reason=why)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -65,6 +66,7 @@ class Submissions:
         self._looks: Together[Submission, _Look] = Together(self._look, "submissions")
         self._outputs = Outputs()
         self._checks = asyncio.Semaphore(settings.limits.submit_concurrency)
+        self._under_way: dict[tuple[object, ...], asyncio.Future[tuple[str, ...]]] = {}
 
     async def submit(self, submission: Submission) -> Accepted:
         """Store a job; durable when this returns. Before, the batch system is shown J0, or what is passed through."""
@@ -154,16 +156,28 @@ class Submissions:
         shape, now = (runs_as, *subjobrequests.shape_of(request)), time.monotonic()
         if (known := self._answers.get(shape)) is not None and now - known[0] < GOOD_FOR_S:
             return known[1]
-        notes = await self._shown(runs_as, lambda: request)
-        fresh = {one: told for one, told in self._answers.items() if now - told[0] < GOOD_FOR_S}
-        self._answers = fresh | {shape: (now, notes)}
-        return notes
+        if (asked := self._under_way.get(shape)) is None:
+            asked = self._under_way[shape] = asyncio.ensure_future(self._shown(runs_as, lambda: request))
+            asked.add_done_callback(partial(self._keep, shape))
+        return await asyncio.shield(asked)
+
+    def _keep(self, shape: tuple[object, ...], asked: asyncio.Future[tuple[str, ...]]) -> None:
+        del self._under_way[shape]
+        if not asked.cancelled() and asked.exception() is None and asked.result() != self._no_turn():
+            now = time.monotonic()
+            fresh = {one: told for one, told in self._answers.items() if now - told[0] < GOOD_FOR_S}
+            self._answers = fresh | {shape: (now, asked.result())}
 
     async def _shown(self, runs_as: str, make: Callable[[], SubmitRequest]) -> tuple[str, ...]:
         """What the batch system says of a request: nothing, or a note where it says nothing in time."""
         limit_s = self._limits.check_timeout_s
         try:
-            async with asyncio.timeout(limit_s + OVER_S), self._checks:
+            async with asyncio.timeout(self._limits.check_wait_s):
+                await self._checks.acquire()
+        except TimeoutError:
+            return self._no_turn()
+        try:
+            async with asyncio.timeout(limit_s + OVER_S):
                 await self._batch.check(Identity(runs_as), await asyncio.to_thread(make), limit_s)
         except TimeoutError:
             return (f"not checked by the batch system: it did not answer within {limit_s:g} s",)
@@ -171,7 +185,13 @@ class Submissions:
             if not error.transient:
                 raise
             return (f"not checked by the batch system: {error.sentence()}",)
+        finally:
+            self._checks.release()
         return ()
+
+    def _no_turn(self) -> tuple[str, ...]:
+        wait_s = self._limits.check_wait_s
+        return (f"not checked by the batch system: there was no turn for that within {wait_s:g} s",)
 
     async def _unsent(self, spec: JobSpec) -> tuple[str, ...]:
         """A note for the user of an elastic job with mails that will not be sent."""
