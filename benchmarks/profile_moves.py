@@ -14,6 +14,7 @@ import argparse
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import time
 from pathlib import Path
 
 from ejbd._workers.ejb_worker.profiles.filling import filled
-from ejbd._workers.ejb_worker.profiles.starting import Start, start
+from ejbd._workers.ejb_worker.profiles.starting import Start, free_port, start
 from ejbd._workers.ejb_worker.profiles.state import copy_state, newest, state_files
 from ejbd.profiles.acts.running import Run, begin, prepare
 from ejbd.profiles.command import split
@@ -64,6 +65,7 @@ class Case:
         return start(
             self.profile, self.command.program, self.values, ranks=ranks, before=before, epoch=self.epoch,
             newest_state=state.name if state else "", input_text=self._reads(self.values.get("input", "")),
+            endpoint=(socket.gethostname(), free_port()),
         )  # fmt: skip
 
     def begun(self, launch: Start, ranks: int) -> Run:

@@ -7,10 +7,11 @@ Teter & Hutter 1996), of which hydrogen has the local part alone.
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS = 60, 60, 120
+CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS, TORCH_STEPS = 60, 60, 120, 60
 FOAM_CELLS, FOAM_STEP_S = 100 * 100, 0.0005
 _ROWS, _FIRST, _STEP = 601, -8.0, 0.0225
 
@@ -240,3 +241,8 @@ def openfoam(case: Path) -> None:
         kind = _CLASSES.get(name, "dictionary")
         head = f"FoamFile\n{{\n    version 2.0;\n    format ascii;\n    class {kind};\n    object {file.name};\n}}\n"
         file.write_text(head + text)
+
+
+def torch(case: Path) -> None:
+    """The model of the examples: `torchrun ... train_torch.py`."""
+    shutil.copy(Path(__file__).parents[2] / "examples" / "train_torch.py", case)
