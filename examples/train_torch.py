@@ -2,7 +2,7 @@
 
     srun torchrun --nnodes=1:4 --nproc_per_node=1 train_torch.py --steps 400
 
-Each process takes its share of one batch, whose size is the same on any number of processes; which samples a step sees
+Each process takes its share of one batch, of the same size on any number of processes; which samples a step sees
 depends on its number alone. So the learning rate stays as it is, and losses agree to the digits that sums in another
 order leave. A file STOP makes all processes stop after the same step, with what torchrun needs to go on in train.pt.
 What is done is told in train.log: `step N of M`, then `stopped after step N` or `done at step M loss L`.

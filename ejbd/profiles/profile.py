@@ -24,7 +24,14 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _variable(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) or text.startswith("EJB_"):
+        raise ValueError(f"{text!r} is no name of a variable that a profile may set")
+    return text
+
+
 Pattern = Annotated[str, AfterValidator(_pattern)]
+Variable = Annotated[str, AfterValidator(_variable)]
 
 
 class _Said(BaseModel):
@@ -181,7 +188,7 @@ class Profile(_Said):
     state: tuple[str, ...] = Field(min_length=1)
     resume: Resume = Resume()
     ranks: Ranks = Ranks()
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[Variable, str] = Field(default_factory=dict)
     """Variables of its processes, at every start."""
     grace_s: float = Field(60.0, gt=0, le=86400)
     progress: Progress | None = None

@@ -64,6 +64,8 @@ def test_a_launch_finds_its_profile_by_its_words(words: str, name: str | None) -
         ('"state.*"|"{deffnm}.cpt"', "{deffnm} is no name of this profile"),
         ('state = ["state.*"]|', "state: Field required"),
         ('state = ["state.*"]|state = ["s"]\nresumes = 1', "resumes: Extra inputs"),
+        ('state = ["state.*"]|state = ["s"]\nenv = { EJB_SIZE = "9" }', "'EJB_SIZE' is no name of a variable"),
+        ('state = ["state.*"]|state = ["s"]\nenv = { X = "{where}" }', "{where} is no name of this profile"),
         ('[mine]|mine = [', "is no TOML"),
     ],
 )  # fmt: skip
