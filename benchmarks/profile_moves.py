@@ -1,6 +1,7 @@
 """The move of an application by its profile, by width, beside its own stop and restart by hand.
 
     benchmarks/profile_moves.py                                        # the program of the tests
+    benchmarks/profile_moves.py cp2k                                   # a case of the tests; pwscf, openfoam, torchrun
     benchmarks/profile_moves.py lammps CASE -- mpirun -np 2 lmp -in in.melt
 
 A move is: told to stop until it has ended, the state copied, the preparation, and the start until its first step. By
@@ -14,15 +15,17 @@ import argparse
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ejbd._workers.ejb_worker.profiles.filling import filled
-from ejbd._workers.ejb_worker.profiles.starting import Start, start
+from ejbd._workers.ejb_worker.profiles.starting import Start, free_port, start
 from ejbd._workers.ejb_worker.profiles.state import copy_state, newest, state_files
 from ejbd.profiles.acts.running import Run, begin, prepare
 from ejbd.profiles.command import split
@@ -31,6 +34,10 @@ from ejbd.profiles.profile import Profile
 from ejbd.profiles.reading import named, parse, read_all
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.fakes import applications  # noqa: E402  # of the same checkout
+
 OWN = """
 [field]
 match = { program = ["reshapable.py"] }
@@ -41,6 +48,19 @@ state = ["state.json"]
 progress = { line = "^step +(\\\\d+)" }
 """
 LONGEST_S = 120.0
+STEPS = 100_000  # more than all moves take
+# Those that have a case in the tests: it, what is done with it first, the command, and widths that it can have.
+MADE: dict[str, tuple[Callable[[Path, int], None], str, str, str]] = {
+    "cp2k": (applications.cp2k, "", "mpirun -np 1 --oversubscribe cp2k.psmp -i w.inp", "1,2"),
+    "pwscf": (applications.pwscf, "", "mpirun -np 1 --oversubscribe pw.x -in h2.in", "1,2"),
+    "openfoam": (applications.openfoam, "blockMesh", "mpirun -np 2 --oversubscribe icoFoam -parallel", "2,3"),
+    "torchrun": (
+        applications.torch,
+        "",
+        "mpirun -np 1 --oversubscribe torchrun --nproc_per_node=1 train_torch.py",
+        "1,2",
+    ),
+}
 # To each width (1: the wide one) from the other and from itself, as often one way as the other.
 ORDER = (
     (1, "profile"), (1, "hand"), (0, "hand"), (0, "profile"), (1, "hand"), (1, "profile"), (0, "profile"), (0, "hand"),
@@ -64,6 +84,7 @@ class Case:
         return start(
             self.profile, self.command.program, self.values, ranks=ranks, before=before, epoch=self.epoch,
             newest_state=state.name if state else "", input_text=self._reads(self.values.get("input", "")),
+            endpoint=(socket.gethostname(), free_port()),
         )  # fmt: skip
 
     def begun(self, launch: Start, ranks: int) -> Run:
@@ -113,20 +134,30 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("profile", nargs="?", default="")
     asked.add_argument("case", nargs="?", type=Path)
-    asked.add_argument("--widths", default="1,2")
+    asked.add_argument("--widths", default="")
     asked.add_argument("--rounds", type=int, default=5)
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
     given, command = asked.parse_args(words[:at]), words[at + 1 :]
-    narrow, wide = (int(word) for word in given.widths.split(","))
+    made = MADE.get(given.profile) if given.case is None else None
+    narrow, wide = (int(word) for word in (given.widths or (made[3] if made else "1,2")).split(","))
     profile = named(given.profile, read_all()) if given.profile else parse(OWN, "the tests' own")[0]
-    command = command or [sys.executable, str(ROOT / "tests" / "fakes" / "reshapable.py"), "100000", "0.05"]
+    command = (
+        command
+        or (made[2].split() if made else [])
+        or [sys.executable, str(ROOT / "tests" / "fakes" / "reshapable.py"), "100000", "0.05"]
+    )
     took: dict[tuple[str, int], list[float]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "case"
         shutil.copytree(given.case, folder) if given.case else folder.mkdir()
+        if made is not None:
+            made[0](folder, STEPS)
+            subprocess.run(["sh", "-c", made[1]], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         case = Case(profile, command, folder)
-        run = case.begun(case.launch(narrow, None), narrow)
+        first = case.launch(narrow, None)
+        prepare(first, case.folder, case.folder.parent / "prepare")
+        run = case.begun(first, narrow)
         try:
             first_step(run)
             before = narrow

@@ -14,6 +14,7 @@ from ejbd.api.access.groups import refuse_another_group
 from ejbd.api.auth import Caller, Manager, Principal
 from ejbd.api.jobs import IdempotencyKey
 from ejbd.api.models import MOST_WORDS, NAME, Api, Body, Limit
+from ejbd.api.models.submission import Profiles
 from ejbd.api.port import ManagerPort
 from ejbd.manager.submission.flows import Asked
 from ejbd.manager.telling import flows as telling
@@ -53,10 +54,12 @@ class WorkflowSubmission(Body):
     limits: Annotated[
         dict[Limit, Annotated[int, Field(ge=-1, le=2**63 - 1)]], Field(default_factory=dict, fail_fast=True)
     ]
+    profiles: Profiles = Field(default_factory=dict)
 
     def asked(self) -> Asked:
         """As the manager takes it."""
-        told = self.model_dump(mode="json", exclude={"plan", "file"})
+        without = set() if self.profiles else {"profiles"}  # so that a request from before it has the same digest
+        told = self.model_dump(mode="json", exclude={"plan", "file", *without})
         return Asked(self.plan, self.file, told)
 
 

@@ -28,25 +28,31 @@ def submission(
     `left_out` is called with the name of each variable that cannot be sent, `note` with a sentence about each file of
     the user's own profiles that is not.
     """
-    profiles = to_send(own_folder(), note or (lambda sentence: None))
     return {
         "cwd": directory(),
         "env": {**environment(left_out or (lambda name: None)), **place.for_jobs()},
         "overrides": {name: value for name, value in overrides.items() if value is not None},
         **work,
         **_surroundings(),
-        **({"profiles": profiles} if profiles else {}),
+        **_profiles(note),
     }
 
 
-def plan(text: str, file: str, place: Place, left_out: Callable[[str], None] | None = None) -> dict[str, Any]:
-    """The body of a workflow's submission from this process."""
+def plan(
+    text: str,
+    file: str,
+    place: Place,
+    left_out: Callable[[str], None] | None = None,
+    note: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """The body of a workflow's submission from this process; what is called as by `submission`."""
     return {
         "plan": text,
         "file": file,
         "cwd": directory(),
         "env": {**environment(left_out or (lambda name: None)), **place.for_jobs()},
         **_surroundings(),
+        **_profiles(note),
     }
 
 
@@ -127,6 +133,12 @@ def _found(word: str) -> Path:
         return Path(word)
     folders = os.environ.get("PATH", "").split(os.pathsep)
     return next((path for folder in folders if folder and (path := Path(folder, word)).is_file()), Path(word))
+
+
+def _profiles(note: Callable[[str], None] | None) -> dict[str, Any]:
+    """The user's own."""
+    found = to_send(own_folder(), note or (lambda sentence: None))
+    return {"profiles": found} if found else {}
 
 
 def _surroundings() -> dict[str, Any]:

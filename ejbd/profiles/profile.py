@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from ejbd.core.rungs import Shape
 
 STDOUT = "stdout"
-OWN_WORDS = frozenset({"ranks", "before", "epoch", "newest state", "input"})
+OWN_WORDS = frozenset({"ranks", "before", "epoch", "newest state", "input", "head", "port"})
 """What every profile may put between braces, beside its own `names`."""
 
 
@@ -24,7 +24,14 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _variable(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) or text.startswith("EJB_"):
+        raise ValueError(f"{text!r} is no name of a variable that a profile may set")
+    return text
+
+
 Pattern = Annotated[str, AfterValidator(_pattern)]
+Variable = Annotated[str, AfterValidator(_variable)]
 
 
 class _Said(BaseModel):
@@ -181,6 +188,8 @@ class Profile(_Said):
     state: tuple[str, ...] = Field(min_length=1)
     resume: Resume = Resume()
     ranks: Ranks = Ranks()
+    env: dict[Variable, str] = Field(default_factory=dict)
+    """Variables of its processes, at every start."""
     grace_s: float = Field(60.0, gt=0, le=86400)
     progress: Progress | None = None
     compare: Compare = Compare(how=How.STATISTICS)
@@ -199,7 +208,14 @@ class Profile(_Said):
     def texts(self) -> list[str]:
         """Every text that may have names between braces."""
         argv = () if self.resume.argv == "same" else self.resume.argv
-        found = [*self.state, *argv, *self.resume.prepare, *self.resume.input.values(), *self.compare.files]
+        found = [
+            *self.state,
+            *argv,
+            *self.resume.prepare,
+            *self.resume.input.values(),
+            *self.env.values(),
+            *self.compare.files,
+        ]
         found += [self.stop.file, self.stop.needs_in, self.resume.needs_in, self.compare.log]
         for end in (self.stopped, self.finished):
             found += [end.log, end.file, end.reaches, end.below]

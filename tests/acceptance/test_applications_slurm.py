@@ -1,8 +1,8 @@
 """Applications of others, each by its shipped profile under a daemon on a real Slurm: it starts on what is free,
 widens, and its result is what its authors promise over widths.
 
-Debian's packages cp2k, quantum-espresso and openfoam; one that is absent is skipped, with its name. Ranks have Open
-MPI's mpirun, spread over nodes. The cases take seconds on one rank alone.
+Debian's packages cp2k, quantum-espresso, openfoam and python3-torch; one that is absent is skipped, with its name.
+Ranks have Open MPI's mpirun, spread over nodes, or torchrun's own rendezvous. The cases take seconds on one rank.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ pytestmark = [
 ]
 LONGEST_S = 600.0
 FOAM = {"WM_PROJECT_DIR": "/usr/share/openfoam"}
-ENVIRONMENT = QUIET | FOAM | {"CP2K_DATA_DIR": "/usr/share/cp2k"}
+TORCH = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1"}  # torchrun 1.13 on Python 3.11 does not read the default, 0
+ENVIRONMENT = QUIET | FOAM | TORCH | {"CP2K_DATA_DIR": "/usr/share/cp2k"}
+TRAIN = f"train_torch.py --steps {applications.TORCH_STEPS} --pace 1"
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,7 @@ class Case:
     step: str
     same: Callable[[Path, Path], None]
     least: int = 1
+    log: str = "out.txt"
 
 
 def over(detail: dict[str, Any]) -> bool:
@@ -99,6 +102,17 @@ def openfoam_is_the_same(case: Path, alone: Path) -> None:
     assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-3 * max(map(abs, theirs))
 
 
+def torch_is_the_same(case: Path, alone: Path) -> None:
+    """Every step is told, the loss at the end agrees to six digits, and all processes that there were took part."""
+    ours, theirs = ((folder / "train.log").read_text() for folder in (case, alone))
+    steps = {int(one) for one in re.findall(r"^step (\d+) of", ours, re.MULTILINE)}
+    assert steps == set(range(1, applications.TORCH_STEPS + 1))
+    ends = [re.findall(r"^done at step \d+ loss (\S+)", text, re.MULTILINE) for text in (ours, theirs)]
+    assert len(ends[0]) == 1 and abs(float(ends[0][0]) / float(ends[1][0]) - 1) < 1e-6, ends
+    groups = [int(one) for one in re.findall(r"^from step \d+ with (\d+)", ours, re.MULTILINE)]
+    assert groups[0] == 1 < groups[-1], groups
+
+
 def field(file: Path) -> list[str]:
     found = re.search(r"internalField\s+nonuniform List<scalar>\s+\d+\s+\(([^)]*)\)", file.read_text())
     assert found is not None, file
@@ -117,6 +131,11 @@ CASES = {
     "openfoam": Case(
         "icoFoam", "openfoam", "openfoam", applications.openfoam, "mpirun -np $SLURM_NTASKS icoFoam -parallel",
         "icoFoam", r"^Time = ", openfoam_is_the_same, 2,
+    ),
+    "torchrun": Case(
+        "torchrun", "python3-torch", "torchrun", applications.torch,
+        f"srun torchrun --nnodes=1:4 --nproc_per_node=1 {TRAIN}",
+        f"torchrun --standalone --nproc_per_node=1 {TRAIN}", r"^step \d+ of", torch_is_the_same, 1, "train.log",
     ),
 }  # fmt: skip
 
@@ -139,10 +158,10 @@ def test_it_starts_on_what_is_free_widens_and_its_result_is_as_its_profile_says(
     text = "#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node=2 -t 10 -o out.txt\n#EJB engine=auto restartable\n"
     text += f"{one.parallel}\n"
     daemon = Daemon(tmp_path, site.toml, site.environment, as_program=True)
-    output = case / "out.txt"
+    output, log = case / "out.txt", case / one.log
 
     def steps() -> int:
-        text = output.read_text() if output.exists() else ""
+        text = log.read_text() if log.exists() else ""
         return len(re.findall(one.step, text, re.MULTILINE))
 
     try:

@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS = 60, 60, 120
+CP2K_STEPS, PWSCF_STEPS, FOAM_STEPS, TORCH_STEPS = 60, 60, 120, 60
 FOAM_CELLS, FOAM_STEP_S = 100 * 100, 0.0005
+_FOAM_END = FOAM_STEPS * FOAM_STEP_S
 _ROWS, _FIRST, _STEP = 601, -8.0, 0.0225
 
 
@@ -73,10 +74,10 @@ K_POINTS gamma
 """
 
 
-def pwscf(case: Path) -> None:
+def pwscf(case: Path, steps: int = PWSCF_STEPS) -> None:
     """A hydrogen molecule that swings: `pw.x -in h2.in`."""
     (case / "H.upf").write_text(_hydrogen())
-    (case / "h2.in").write_text(_PWSCF)
+    (case / "h2.in").write_text(_PWSCF.replace(f"nstep = {PWSCF_STEPS}", f"nstep = {steps}"))
 
 
 _CP2K = f"""\
@@ -146,9 +147,9 @@ _CP2K = f"""\
 """
 
 
-def cp2k(case: Path) -> None:
+def cp2k(case: Path, steps: int = CP2K_STEPS) -> None:
     """A molecule of water: `cp2k.psmp -i w.inp`. With MAX_STEPS N the steps 0 to N - 1 are made."""
-    (case / "w.inp").write_text(_CP2K)
+    (case / "w.inp").write_text(_CP2K.replace(f"STEPS {CP2K_STEPS}", f"STEPS {steps}"))
 
 
 _FOAM = {
@@ -157,7 +158,7 @@ application icoFoam;
 startFrom latestTime;
 startTime 0;
 stopAt endTime;
-endTime {FOAM_STEPS * FOAM_STEP_S:g};
+endTime {_FOAM_END:g};
 deltaT {FOAM_STEP_S:g};
 writeControl timeStep;
 writeInterval {FOAM_STEPS};
@@ -232,11 +233,17 @@ boundaryField
 _CLASSES = {"0/U": "volVectorField", "0/p": "volScalarField"}
 
 
-def openfoam(case: Path) -> None:
+def openfoam(case: Path, steps: int = FOAM_STEPS) -> None:
     """A lid-driven cavity, before its mesh is made: `blockMesh`, then `icoFoam`."""
     for name, text in _FOAM.items():
         file = case / name
         file.parent.mkdir(exist_ok=True)
         kind = _CLASSES.get(name, "dictionary")
         head = f"FoamFile\n{{\n    version 2.0;\n    format ascii;\n    class {kind};\n    object {file.name};\n}}\n"
-        file.write_text(head + text)
+        file.write_text(head + text.replace(f"endTime {_FOAM_END:g}", f"endTime {steps * FOAM_STEP_S:g}"))
+
+
+def torch(case: Path, steps: int = TORCH_STEPS) -> None:
+    """The model of the examples: `torchrun ... train_torch.py`."""
+    text = (Path(__file__).parents[2] / "examples" / "train_torch.py").read_text()
+    (case / "train_torch.py").write_text(text.replace("default=400", f"default={steps}"))

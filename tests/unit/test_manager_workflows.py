@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -16,6 +17,7 @@ from ejbd.manager.submission.flows import MADE_AT_ONCE, Asked
 from ejbd.manager.telling import flows as telling
 from ejbd.store.models import Workflow, WorkflowRun, WorkflowStage
 from ejbd.store.store import Store
+from tests.fakes import field_profile
 from tests.fakes.live import LiveWorld
 
 pytestmark = pytest.mark.database
@@ -82,9 +84,9 @@ class Flow:
         await self.live.act()
 
 
-async def begun(live: LiveWorld, text: str, key: str | None = None, rounds: int = 4) -> Flow:
+async def begun(live: LiveWorld, text: str, key: str | None = None, rounds: int = 4, **more: Any) -> Flow:
     await live.poll()
-    asked = Asked(text, "plan.yaml", {"cwd": str(live.folder), "env": {"HOME": "/"}})
+    asked = Asked(text, "plan.yaml", {"cwd": str(live.folder), "env": {"HOME": "/"}, **more})
     id, _ = await live.manager.submit_workflow(asked, "ada", key)
     await live.act(rounds)
     return Flow(live, id)
@@ -293,6 +295,16 @@ async def test_the_same_key_is_the_same_workflow(live: LiveWorld) -> None:
     with pytest.raises(EjbError) as found:
         await begun(live, DIAMOND, "k")
     assert found.value.code is Code.KEY_REUSED
+
+
+async def test_stages_are_run_by_the_profiles_that_came_with_the_plan_as_jobs_are(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, omax=4)
+    mine = field_profile.TEXT.replace('"reshapable.py"', '"search"')
+    flow = await begun(live, FOUR.replace("retries: 1", "engine: auto"), profiles={"mine.toml": mine})
+    assert "profile" not in live.job(str(flow.stages()["prepare"].job_id)).spec
+    await flow.end("prepare")
+    job = live.job(str(flow.stages()["search"].job_id))
+    assert job.spec["profile"]["name"] == "field"
 
 
 async def test_a_stage_with_a_profile_is_an_evolving_job(tmp_path: Path, store: Store) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ejbd._workers.ejb_worker.profiles.filling import edited, filled, with_options
 from ejbd._workers.ejb_worker.profiles.judging import FAILED, FINISHED, STOPPED, Seen, how_far, judge
+from ejbd._workers.ejb_worker.profiles.saying import profile_from
 from ejbd._workers.ejb_worker.profiles.starting import start
 from ejbd.errors import Code, EjbError
 from ejbd.profiles.command import split
@@ -28,7 +29,7 @@ state = ["state.*"]
 
 
 def test_every_application_of_the_list_is_shipped_and_says_how_its_results_compare() -> None:
-    assert set(SHIPPED_PROFILES) == {"gromacs", "lammps", "pwscf", "cp2k", "openfoam", "own"}
+    assert set(SHIPPED_PROFILES) == {"gromacs", "lammps", "pwscf", "cp2k", "openfoam", "own", "torchrun"}
     assert all(one.says for one in SHIPPED_PROFILES.values())
 
 
@@ -41,6 +42,9 @@ def test_every_application_of_the_list_is_shipped_and_says_how_its_results_compa
         ("mpiexec -n 2 cp2k.psmp -i w.inp", "cp2k"),
         ("mpirun -np 2 icoFoam -parallel", "openfoam"),
         ("mpirun -np 2 python3 ejb-own-field.py", "own"),
+        ("srun torchrun --nnodes=1:4 --nproc_per_node=1 train.py", "torchrun"),
+        ("srun python3 -m torch.distributed.run --nnodes=1:4 train.py", "torchrun"),
+        ("python3 -m train", None),
         ("gmx grompp -f md.mdp", None),
         ("mpirun -np 2 decomposePar", None),
     ],
@@ -60,6 +64,8 @@ def test_a_launch_finds_its_profile_by_its_words(words: str, name: str | None) -
         ('"state.*"|"{deffnm}.cpt"', "{deffnm} is no name of this profile"),
         ('state = ["state.*"]|', "state: Field required"),
         ('state = ["state.*"]|state = ["s"]\nresumes = 1', "resumes: Extra inputs"),
+        ('state = ["state.*"]|state = ["s"]\nenv = { EJB_SIZE = "9" }', "'EJB_SIZE' is no name of a variable"),
+        ('state = ["state.*"]|state = ["s"]\nenv = { X = "{where}" }', "{where} is no name of this profile"),
         ('[mine]|mine = [', "is no TOML"),
     ],
 )  # fmt: skip
@@ -92,6 +98,16 @@ def test_the_width_is_put_where_the_launcher_or_the_program_counts() -> None:
     assert split(["srun", "-c", "2", "-n", "4", "lmp"]).at_width(2).words == ("srun", "-c", "2", "-n", "2", "lmp")
     gromacs = start(SHIPPED_PROFILES["gromacs"], ["gmx", "mdrun", "-ntmpi", "{ranks}"], {}, ranks=2, before=2, epoch=1)
     assert "2" in gromacs.words
+
+
+def test_torchrun_has_its_rendezvous_on_the_node_of_its_first_rank_anew_at_each_start() -> None:
+    words = ["torchrun", "--nnodes=1:4", "train.py"]
+    one = SHIPPED_PROFILES["torchrun"]
+    told = profile_from(one.model_dump(mode="json"))
+    for profile in (one, told):
+        begun = start(profile, words, {}, ranks=2, before=3, epoch=4, endpoint=("n1", 29400))
+        assert list(begun.words) == words and begun.env["EJB_SIZE"] == "2"
+        assert begun.env["PET_RDZV_ENDPOINT"] == "n1:29400" and begun.env["PET_RDZV_ID"] == "ejb-4"
 
 
 def test_options_are_put_in_the_place_of_the_same_ones() -> None:

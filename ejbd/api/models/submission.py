@@ -20,6 +20,16 @@ MOST_WORDS = 65_536  # of a command, or variables of an environment; the kernel 
 MOST_UNKNOWN = 20  # fields that are named
 
 
+Profiles = Annotated[
+    dict[Annotated[str, Field(max_length=255)], Annotated[str, Field(max_length=MOST_SENT_BYTES)]],
+    Field(
+        max_length=MOST_SENT,
+        fail_fast=True,
+        description="the submitter's own profiles (TOML), by the names of their files; they count before others",
+    ),
+]
+
+
 class Body(Api):
     """What may come in large. Its validation ends at the first faults: each of millions would be an object."""
 
@@ -148,14 +158,7 @@ class JobSubmission(Body):
             fail_fast=True, description="the submitter's soft resource limits in the units of setrlimit; -1: unlimited"
         ),
     ] = {}
-    profiles: Annotated[
-        dict[Annotated[str, Field(max_length=255)], Annotated[str, Field(max_length=MOST_SENT_BYTES)]],
-        Field(
-            max_length=MOST_SENT,
-            fail_fast=True,
-            description="the submitter's own profiles (TOML), by the names of their files; they count before others",
-        ),
-    ] = {}
+    profiles: Profiles = {}
     overrides: OverridesBody = OverridesBody()
     numbered: Annotated[
         bool, Field(description="its user knows it by its number: without one that is named its output is slurm-%j.out")

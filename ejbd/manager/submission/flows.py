@@ -50,7 +50,7 @@ CLOCK_S = 5.0  # between two looks at workflows that wait for a time
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A plan as its user hands it in; `surroundings`: cwd, env, umask, limits of its submission."""
+    """A plan as its user hands it in; `surroundings`: cwd, env, umask, limits and profiles of its submission."""
 
     text: str
     file: str
@@ -285,6 +285,7 @@ def request_of(
         overrides=overrides,
         umask=surroundings.get("umask"),
         limits=dict(surroundings.get("limits") or {}),
+        profiles=dict(surroundings.get("profiles") or {}),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import filecmp
 import math
 import shutil
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 from ejbd._workers.ejb_worker.profiles.filling import filled
 from ejbd._workers.ejb_worker.profiles.judging import FAILED, FINISHED, STOPPED, Judged, last_number
 from ejbd._workers.ejb_worker.profiles.since import missing
-from ejbd._workers.ejb_worker.profiles.starting import start
+from ejbd._workers.ejb_worker.profiles.starting import free_port, start
 from ejbd._workers.ejb_worker.profiles.state import copy_state, newest, put_back, state_files
 from ejbd.errors import Code, EjbError
 from ejbd.profiles.acts.running import LOOKED_EVERY_S, Run, begin, prepare
@@ -224,6 +225,7 @@ def _launch(
     newest_file = newest(state_files(folder, _patterns(profile, values)))
     launch = start(
         profile, command.program, values, ranks=ranks, before=before, epoch=epoch,
+        endpoint=(socket.gethostname(), free_port()),
         newest_state="" if newest_file is None else str(newest_file.relative_to(folder)),
         input_text=reads(values["input"]) if "input" in values else None,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
@@ -24,7 +25,7 @@ from ..profiles.judging import FINISHED, STOPPED, Judged, Seen, judge
 from ..profiles.matching import matches
 from ..profiles.progress import Progress
 from ..profiles.since import Since, from_json, make_stop_file, note_logs, remove_stop_files
-from ..profiles.starting import RESTART, start
+from ..profiles.starting import free_port, start
 from ..profiles.state import copy_state, newest, put_back, state_files, state_size
 from .application import CHECKPOINTED
 from .background import Background
@@ -57,6 +58,7 @@ class Run:
         self.folder = Path(str(self.launch["cwd"]))
         self.judges = any(int(one["rank"]) == 0 for one in epoch.payload["ranks"])
         self.words: List[str] = []
+        self.env: Dict[str, str] = {}
         self.values: Dict[str, str] = {}
         self.since = Since(0, {})
         self.progress: Optional[Progress] = None
@@ -98,6 +100,7 @@ class Run:
             ranks=epoch.size,
             before=before,
             epoch=epoch.epoch,
+            endpoint=(socket.gethostname(), free_port()),
             newest_state="" if last is None else os.path.relpath(str(last), str(self.folder)),
             input_text=self._text(values["input"]) if "input" in values else None,
         )
@@ -107,7 +110,7 @@ class Run:
             yield from self._done(number, line)
         known = dict(values, ranks=str(epoch.size), epoch=str(epoch.epoch))
         since = note_logs(profile, self.folder, known, ".ejb-%d.began" % epoch.epoch)
-        ready = {"words": list(made.words), "values": known, "since": since.to_json()}
+        ready = {"words": list(made.words), "env": made.env, "values": known, "since": since.to_json()}
         write_json(os.path.join(epoch.folder, READY), ready)
         self._read()
 
@@ -150,6 +153,7 @@ class Run:
         except (OSError, ValueError):
             return
         self.words = [str(word) for word in told["words"]]
+        self.env = {str(name): str(value) for name, value in told["env"].items()}
         self.values = {str(name): str(value) for name, value in told["values"].items()}
         self.since = from_json(told["since"])
         self._ready = True
@@ -170,10 +174,7 @@ class Run:
     def command(self, argv: List[str], env: Dict[str, str]) -> Command:
         """The process of a rank, or of the launcher that starts them all."""
         launcher = argv[: len(argv) - len(self.program)]
-        if self.epoch.restart_dir is not None:
-            env = dict(env)
-            env[RESTART] = "."
-        return Command([*launcher, *self.words], env)
+        return Command([*launcher, *self.words], dict(env, **self.env))
 
     # -- its end ----------------------------------------------------------------------------------------------------
 

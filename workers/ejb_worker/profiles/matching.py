@@ -10,10 +10,13 @@ _INTERPRETER = re.compile(r"python[0-9.]*|bash|sh|perl|Rscript")
 
 
 def matches(profile: Any, program: Sequence[str]) -> bool:
-    """Whether it is for a program by its words, the launcher taken off. An interpreter's script is the program."""
+    """Whether it is for a program by its words, the launcher taken off.
+
+    An interpreter's script or module is the program.
+    """
     words: List[str] = list(program)
     if len(words) > 1 and _INTERPRETER.fullmatch(words[0].rpartition("/")[2]):
-        words = words[1:]
+        words = words[2 if words[1] == "-m" else 1 :]
     if not words:
         return False
     name = words[0].rpartition("/")[2]

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 
 STDOUT = "stdout"
 ONE_RANK = "one-rank"
-_MAPPINGS = ("names", "input")  # what stays a mapping: its keys are the profile's own words
+_MAPPINGS = ("names", "input", "env")  # what stays a mapping: its keys are the profile's own words
 
 
 def profile_from(told: Mapping[str, Any]) -> Any:

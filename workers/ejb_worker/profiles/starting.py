@@ -1,7 +1,8 @@
-"""What is started at a width, the first time and every other: pure."""
+"""What is started at a width, the first time and every other: pure but for a port."""
 
 from __future__ import annotations
 
+import socket
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .filling import edited, filled, with_options
@@ -35,14 +36,17 @@ def start(
     before: Optional[int],
     epoch: int,
     newest_state: str = "",
+    endpoint: Tuple[str, int] = ("localhost", 0),
     input_text: Optional[str] = None,
 ) -> Start:
     """The launch of an epoch at a width. `before`: the ranks that wrote the state; None: it is the first.
 
-    `newest_state`: the state file that was written last. `input_text`: of the file {input}, where the profile edits it.
+    `newest_state`: the state file that was written last. `endpoint`: the host of the first rank, and a port that was
+    free there. `input_text`: of the file {input}, where the profile edits it.
     """
     known = dict(values, ranks=str(ranks), epoch=str(epoch))
     known["newest state"] = newest_state
+    known["head"], known["port"] = endpoint[0], str(endpoint[1])
     resume = profile.resume
     known["before"] = str((0 if resume.fresh else ranks) if before is None else before)
     words: List[str] = [word.replace(RANKS, str(ranks)) for word in program]
@@ -57,7 +61,16 @@ def start(
         words = [word for word in words if word not in resume.alone_without]
     other = before != ranks if before is not None else resume.fresh
     prepare = [filled(one, known, for_shell=True) for one in resume.prepare] if other else []
-    env = {SIZE: str(ranks)}
+    variables: Mapping[str, str] = getattr(profile, "env", {})  # a job of an older daemon's has none
+    env = {name: filled(value, known) for name, value in variables.items()}
+    env[SIZE] = str(ranks)
     if before is not None:
         env[RESTART] = "."
     return Start(prepare, words, env, written)
+
+
+def free_port() -> int:
+    """A port that nothing listens at here, for what its ranks start themselves."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        return int(one.getsockname()[1])
