@@ -282,7 +282,8 @@ class ClusterView:
     wait (None: it does not).
 
     `schedules`: its scheduler is at work; where it is switched off, nothing starts. `elements_listed`: `jobs` has each
-    element of an array that is to be listed, so that one without a row waits no more.
+    element of an array that is to be listed, so that one without a row waits no more. `chains`: it starts a job by
+    itself when another one, named by its number, has ended well.
 
     `blind`: why jobs of others cannot be seen, in plain English ("" where they are): what looks free may be planned for
     a job, so that no queue has windows then.
@@ -308,6 +309,7 @@ class ClusterView:
     fair_share: FairShare | None = None
     schedules: bool = True
     elements_listed: bool = False
+    chains: bool = False
     blind: str = ""
 
     def queue(self, name: str) -> QueueView | None:

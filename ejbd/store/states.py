@@ -132,7 +132,7 @@ STAGE: Table[StageState] = {
     **{s: frozenset() for s in StageState if s.terminal},
 }
 STAGE_SETBACK: Table[StageState] = {
-    StageState.SUBMITTED: frozenset({StageState.WAITING}),  # tried again
+    **{s: frozenset({StageState.WAITING}) for s in (StageState.SUBMITTING, StageState.SUBMITTED)},  # tried again
     **{s: frozenset({StageState.WAITING}) for s in (StageState.FAILED, StageState.CANCELLED, StageState.DROPPED)},
 }
 

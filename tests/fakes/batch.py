@@ -70,6 +70,7 @@ class MemoryBatch:
         self.account = ""  # of jobs whose options name none
         self.blind = ""  # why the jobs of others are hidden
         self.jobs_a_processor = 1
+        self.chains = False  # it waits for a job by its number, as Slurm does
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
     def of(self, tag: str) -> BatchJobView:
@@ -151,7 +152,7 @@ class MemoryBatch:
         view = ClusterView(
             self.clock(), tuple(nodes), jobs, queues, by, site_reservations=self.reserved, blind=self.blind
         )
-        return replace(view, limits=self.limits, fair_share=self.fair_share)
+        return replace(view, limits=self.limits, fair_share=self.fair_share, chains=self.chains)
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         self._call(f"submit {request.tag}", identity)

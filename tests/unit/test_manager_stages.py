@@ -166,3 +166,24 @@ async def test_what_no_script_with_stages_can_be_is_refused_in_a_sentence(live: 
     dry = await live.manager.plan(reading(live), "ada")
     assert dry["placeholder"]["processors"] == 1
     assert "the script begins on one place" in some(dry["decision"])["reason"]
+
+
+async def test_a_launch_waits_for_no_poll(live: LiveWorld) -> None:
+    """What it needs is asked for as the script comes to it, used as its last worker is there, and given back as its
+    ranks have ended."""
+    job, lead = await begun(live)
+    file = str(live.manager.spool.launch_file(job, 0))
+    await lead.report("launch", ordinal=0, size=4, file=file)
+    asked = live.subjobs(job)[-1]
+    assert asked.processors == 3
+    await live.act()
+    live.batch.start(f"ejb-{asked.id}")
+    await live.poll()
+    assert not live.epochs(job), "no worker is there"
+    await live.begin(asked.id)
+    await live.work()
+    assert [(e.size, e.processors) for e in live.epochs(job)] == [(4, 4)]
+    for worker in list(live.workers.values()):
+        await worker.finish_ranks(1)
+    await live.work()
+    assert live.subjobs(job)[-1].releasing and live.job(job).members == [f"{job}.0"]

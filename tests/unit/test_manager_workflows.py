@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
-from ejbd.errors import Code, EjbError
+from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager.submission.flows import MADE_AT_ONCE, Asked
 from ejbd.manager.telling import flows as telling
 from ejbd.store.models import Workflow, WorkflowRun, WorkflowStage
@@ -342,3 +342,131 @@ async def test_a_stage_that_cannot_evolve_is_refused_before_anything_is_submitte
         await begun(live, text + f"walltime: 10, {stage}}}}}}}")
     assert found.value.where is not None and "stage b" in found.value.where
     assert not live.batch.jobs
+
+
+# -- what follows in the batch system itself ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chaining(live: LiveWorld) -> LiveWorld:
+    live.batch.chains = True
+    return live
+
+
+def waits_for(flow: Flow, stage: str) -> list[str]:
+    """The stages whose batch jobs its own one waits for, by the words that it was submitted with."""
+    request = flow.live.batch.requests[flow.live.batch.of(flow.tag(stage)).id]
+    said = [word for word in request.options if word.startswith("--dependency=")]
+    numbers = said[-1].removeprefix("--dependency=afterok:").split(":") if said else []
+    names = {flow.live.batch.of(flow.tag(name)).id: name for name, row in flow.stages().items() if row.job_id}
+    return [names.get(number, number) for number in numbers]
+
+
+async def test_the_next_stage_is_in_the_queue_behind_the_one_it_needs(chaining: LiveWorld) -> None:
+    """One step ahead, and it begins without a poll in between; what it waited for it did not wait in the queue."""
+    live, flow = chaining, await begun(chaining, FOUR)
+    assert flow.states() == {"prepare": "submitted", "search": "submitted", "merge": "waiting"}
+    assert waits_for(flow, "search") == ["prepare"] and "exit 75" not in flow.script("search")
+    await flow.start("prepare")
+    assert flow.states()["merge"] == "waiting", "the one before has not begun"
+    live.clock.now += 100.0
+    live.batch.end(flow.tag("prepare"))
+    live.batch.start(flow.tag("search"))
+    await live.poll(2)
+    await live.act()
+    assert flow.states() == {"prepare": "completed", "search": "submitted", "merge": "submitted"}
+    assert waits_for(flow, "merge") == ["search"]
+    await flow.end("search")
+    await flow.end("merge")
+    assert flow.row().state == "completed" and [run[1:] for run in flow.runs()] == [(1, "completed")] * 3
+    told = live.store.read_sync(lambda s: telling.report(s, s.merge(flow.row()), live.clock.now))
+    assert {one["stage"]: one["wait_s"] for one in told["attempts"]}["search"] < 10.0
+
+
+async def test_what_followed_a_stage_that_is_tried_again_is_asked_for_anew(chaining: LiveWorld) -> None:
+    live, flow = chaining, await begun(chaining, FOUR)
+    await flow.end("prepare")
+    await flow.start("search")
+    await live.act()
+    assert waits_for(flow, "merge") == ["search"]
+    first = flow.tag("merge")
+    await flow.end("search", 3)
+    for _ in range(4):
+        await live.poll(5)
+        await live.act()
+    assert live.batch.of(first).state is BatchState.CANCELLED
+    assert flow.states()["search"] == "submitted" and flow.stages()["search"].attempt == 2
+    assert flow.tag("merge") != first and waits_for(flow, "merge") == ["search"]
+    await flow.end("search")
+    await flow.end("merge")
+    assert flow.row().state == "completed"
+
+
+async def test_what_follows_a_stage_that_has_failed_for_good_never_begins(chaining: LiveWorld) -> None:
+    """The batch system may have ended it by itself before the failure is seen."""
+    live, flow = chaining, await begun(chaining, FOUR)
+    await flow.start("prepare")
+    live.batch.end(flow.tag("search"), BatchState.CANCELLED, None)
+    await live.poll(2)
+    await live.act()
+    assert flow.states()["search"] == "submitted", "what it needs has not ended, and explains its end"
+    await flow.end("prepare", 1)
+    assert flow.states() == {"prepare": "failed", "search": "dropped", "merge": "dropped"}
+    again = await begun(live, DIAMOND)
+    await again.end("a", 1)
+    for _ in range(3):
+        await live.poll(5)
+        await live.act()
+    assert again.states() == {"a": "failed", "b": "dropped", "c": "dropped", "d": "dropped"}
+    assert again.row().state == "failed" and not live.batch.live()
+
+
+async def test_several_needs_are_waited_for_together(chaining: LiveWorld) -> None:
+    flow = await begun(chaining, DIAMOND)
+    assert flow.states() == {"a": "submitted", "b": "submitted", "c": "submitted", "d": "waiting"}
+    await flow.end("a")
+    await flow.start("b")
+    await flow.end("c", after_s=1.0)
+    assert flow.states() == {"a": "completed", "b": "submitted", "c": "completed", "d": "submitted"}
+    assert waits_for(flow, "d") in (["b"], ["b", "c"])
+    await flow.end("b")
+    await flow.end("d")
+    assert flow.row().state == "completed"
+
+
+async def test_where_the_batch_system_refuses_to_wait_the_end_is_waited_for_here(chaining: LiveWorld) -> None:
+    live, flow = chaining, await begun(chaining, FOUR)
+    await flow.end("prepare")
+    live.batch.refuse = BatchError("Job dependency problem", transient=False, own_fault=True)
+    await flow.start("search")
+    await live.act()
+    assert flow.states()["merge"] == "waiting" and "could not be queued ahead" in flow.stages()["merge"].reason
+    live.batch.refuse = None
+    await live.act()
+    assert flow.states()["merge"] == "waiting", "it is not tried that way again"
+    await flow.end("search")
+    assert waits_for(flow, "merge") == []
+    await flow.end("merge")
+    assert flow.row().state == "completed" and flow.stages()["merge"].failures == 0
+
+
+async def test_a_stage_with_inputs_or_in_fast_mode_does_not_follow(chaining: LiveWorld) -> None:
+    text = "    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: b, tasks: 2, walltime: 1, inputs: [x]}\n"
+    assert (await begun(chaining, "workflow:\n  stages:\n" + text)).states()["b"] == "waiting"
+    fast = "workflow:\n  mode: fast\n  ahead: 1\n  stages:\n" + text.replace(", inputs: [x]", "")
+    assert (await begun(chaining, fast)).states()["b"] == "waiting"
+
+
+async def test_a_daemon_killed_while_a_stage_follows_asks_for_none_twice(chaining: LiveWorld) -> None:
+    live, flow = chaining, await begun(chaining, FOUR)
+    await flow.start("prepare")
+    await live.restart()
+    live.batch.end(flow.tag("prepare"))
+    live.batch.start(flow.tag("search"))
+    await live.poll(2)
+    await live.restart()
+    for _ in range(2):
+        await live.poll(2)
+        await live.act()
+    assert [run[:2] for run in flow.runs()] == [("prepare", 1), ("search", 1), ("merge", 1)]
+    assert len(live.batch.requests) == 3

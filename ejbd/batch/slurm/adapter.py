@@ -135,6 +135,7 @@ class SlurmBatch:
             limits_unknown=self._limits.unknown if own else UNREAD if enforced(settings) else "",
             fair_share=self._limits.fair,
             elements_listed=not unparsed,
+            chains=True,
             blind=await self.blindness(),
         )
 

@@ -20,7 +20,8 @@ from ejbd.manager.facts.pauses import pause_s
 from ejbd.manager.facts.queues import Failing
 from ejbd.manager.rules.learning import gaps
 from ejbd.manager.rules.queues import queuepause
-from ejbd.store.models import Intent, Job, Subjob, Worker
+from ejbd.store.flows import WORKFLOWS_TOPIC
+from ejbd.store.models import Intent, Job, Subjob, Worker, WorkflowRun
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, STARTED_TOPIC, add_event, move_intent, move_subjob, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
@@ -43,6 +44,11 @@ def submitted(ctx: Context, id: int, batch_id: str, how: str) -> None:
         move_subjob(session, subjob, SubjobState.PENDING, now, batch_id=batch_id)
         if session.scalars(select(Worker.id).where(Worker.subjob_id == subjob.id, Worker.alive)).first():
             wake(session, STARTED_TOPIC)  # its worker was faster than the answer to its submission
+        if (
+            not job.elastic
+            and session.scalar(select(WorkflowRun.stage).where(WorkflowRun.job_id == job.id)) is not None
+        ):
+            wake(session, WORKFLOWS_TOPIC)  # the next allocation can follow it by its number
     # A cancellation or a hold that came while the submission was under way could not name the batch job.
     waiting = select(Intent).where(Intent.subjob_id == subjob.id, Intent.batch_id.is_(None))
     for later in session.scalars(waiting):

@@ -26,7 +26,8 @@ from ejbd.manager.acts.carrying import run
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.flows import files
-from ejbd.manager.facts.flows.standing import RETRY_S, Standing, key_of, open_ids, run_of, standing
+from ejbd.manager.facts.flows.following import may_follow, outdated
+from ejbd.manager.facts.flows.standing import RETRY_S, Standing, is_leaving, key_of, open_ids, run_of, standing
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.rules.flows import asked, steps
 from ejbd.manager.submission.admission import admit
@@ -176,11 +177,13 @@ class Workflows:
                 where = dict(found.workflow.surroundings)
                 if found.workflow.cancelled_by is not None and not found.was_made(session, stage):
                     continue  # its step ends it
-                orders.append(_Order(id, name, stage.attempt, found.workflow.user, chosen, where, linger_s))
+                after = tuple(found.after.get(name, {}).values())
+                orders.append(_Order(id, name, stage.attempt, found.workflow.user, chosen, where, linger_s, after))
         unmade = found.workflow.cancelled_by is not None and any(
             stage.state == StageState.SUBMITTING and not found.was_made(session, stage)
             for stage in found.stages.values()
         )
+        late = any(not is_leaving(session, str(stage.job_id)) for stage in outdated(found))
         stopped = found.stuck and any(stage.state == StageState.WAITING for stage in found.stages.values())
         return _Todo(
             cwd=str(found.workflow.surroundings["cwd"]),
@@ -188,7 +191,7 @@ class Workflows:
             waiting=len(orders) > MADE_AT_ONCE,
             go=tuple(_goes(session, found)),
             question=files.question(found, ended, ready),
-            more=bool(ended or ready or ahead or stopped or unmade),
+            more=bool(ended or ready or ahead or stopped or unmade or may_follow(found, ctx.view) or late),
         )
 
     async def _make(self, order: _Order) -> None:
@@ -196,7 +199,7 @@ class Workflows:
         id, name, attempt = order.id, order.name, order.attempt
         try:
             reading = await asyncio.to_thread(
-                lambda: read(request_of(id, order.stages, attempt, order.surroundings, order.linger_s))
+                lambda: read(request_of(id, order.stages, attempt, order.surroundings, order.linger_s, order.after))
             )
             key = key_of(id, name, attempt)
             made = await self._submit(Submission(reading, order.user, key, key))
@@ -224,6 +227,7 @@ class _Order:
     stages: tuple[Stage, ...]
     surroundings: Mapping[str, Any]
     linger_s: float | None
+    after: tuple[str, ...]  # batch jobs that it follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +259,18 @@ def _say_go(cwd: str, names: tuple[str, ...]) -> None:
 
 
 def request_of(
-    id: str, stages: tuple[Stage, ...], attempt: int, surroundings: Mapping[str, Any], linger_s: float | None = None
+    id: str,
+    stages: tuple[Stage, ...],
+    attempt: int,
+    surroundings: Mapping[str, Any],
+    linger_s: float | None = None,
+    after: tuple[str, ...] = (),
 ) -> JobRequest:
     """The submission of an allocation, as `ejb submit` would make it."""
     first = stages[0]
     omax = None if first.min_tasks is None else str(max(1, first.tasks // first.min_tasks))
     elements = (f"--array=0-{len(first.elements) - 1}",) if first.elements else ()
+    follows = (f"--dependency=afterok:{':'.join(after)}",) if after else ()
     overrides = Overrides(
         ntasks=str(first.tasks),
         profile=first.profile,
@@ -275,7 +285,7 @@ def request_of(
         engine=first.engine,
         omax=omax,
         restartable=True if first.restartable else None,
-        options=elements,
+        options=(*elements, *follows),
     )
     return JobRequest(
         cwd=str(surroundings["cwd"]),

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from ejbd.manager.facts.flows.corehours import of_job
-from ejbd.manager.facts.flows.standing import Standing, runs_of, standing_of
+from ejbd.manager.facts.flows.standing import Standing, run_of, runs_of, standing_of
 from ejbd.store.models import Workflow, WorkflowRun, WorkflowStage
 from ejbd.workflow.accounts import HOUR_S
 
@@ -94,7 +94,16 @@ def _attempt(session: Session, found: Standing, run: WorkflowRun, now: float) ->
         "start_s": start_s,
         "end_s": run.end_s,
         "run_s": None if start_s is None else max(0.0, end_s - start_s),
-        "wait_s": (start_s if start_s is not None else end_s) - run.submit_s,
+        "wait_s": max(0.0, (start_s if start_s is not None else end_s) - _asked_s(session, found, run, end_s)),
         "core_h": {key: round((core_s or {}).get(key, 0.0) / HOUR_S, 6) for key in ("held", "used", "moves", "waits")},
         "marks": kept.get("marks", []),
     }
+
+
+def _asked_s(session: Session, found: Standing, run: WorkflowRun, end_s: float) -> float:
+    """Since when it waits in the queue: what follows others in the batch system does so from their end on."""
+    if not run.after:
+        return run.submit_s
+    needs = [run_of(session, found.stages[name]) for name in run.after]
+    ends_s = [end_s if need is None or need.end_s is None else need.end_s for need in needs]
+    return max(run.submit_s, *ends_s)

@@ -10,8 +10,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.manager.facts.context import Context
-from ejbd.store.models import IdempotencyKey, Job, Workflow, WorkflowRun, WorkflowStage
+from ejbd.store.models import IdempotencyKey, Job, Subjob, Workflow, WorkflowRun, WorkflowStage
 from ejbd.store.states import JobState, StageState, WorkflowState
+from ejbd.wire.kinds import JobKind
 from ejbd.workflow.graph import Group, groups
 from ejbd.workflow.plan import OnFailure, Plan, PlanMode
 
@@ -30,6 +31,8 @@ class Standing:
     workflow: Workflow
     stages: Mapping[str, WorkflowStage]
     jobs: Mapping[str, Job]
+    after: Mapping[str, Mapping[str, str]]  # of allocations that follow others in the batch system: its jobs, by need
+    numbers: Mapping[str, str]  # what it calls the jobs that are passed through, by their ids
 
     @cached_property
     def plan(self) -> Plan:
@@ -52,13 +55,24 @@ class Standing:
 
     @property
     def ends(self) -> list[WorkflowStage]:
-        """Allocations with a job that has ended, or is no longer known."""
+        """Allocations with a job that has ended, or is no longer known.
+
+        Not yet one that was to follow and has not begun, while what it needs is under way: that explains its end.
+        """
         found = []
         for stage in self.stages.values():
             job = self.job(stage)
-            if stage.state == StageState.SUBMITTED and (job is None or JobState(job.state).terminal):
+            over = stage.state == StageState.SUBMITTED and (job is None or JobState(job.state).terminal)
+            if over and not (job is not None and job.start_s is None and self._follows_what_runs(stage)):
                 found.append(stage)
         return found
+
+    def _follows_what_runs(self, stage: WorkflowStage) -> bool:
+        for need, number in self.after.get(stage.name, {}).items():
+            job = self.job(self.stages[need])
+            if job is not None and not JobState(job.state).terminal and self.numbers.get(job.id) == number:
+                return True
+        return False
 
     @property
     def stuck(self) -> bool:
@@ -115,7 +129,28 @@ def standing_of(session: Session, workflow: Workflow) -> Standing:
     stages = list(session.scalars(query))
     ids = [stage.job_id for stage in stages if stage.job_id is not None]
     jobs = session.scalars(select(Job).where(Job.id.in_(ids))) if ids else ()
-    return Standing(workflow, {stage.name: stage for stage in stages}, {job.id: job for job in jobs})
+    found = {job.id: job for job in jobs}
+    runs = select(WorkflowRun.stage, WorkflowRun.attempt, WorkflowRun.after)
+    after = {
+        (row.stage, row.attempt): row.after
+        for row in session.execute(runs.where(WorkflowRun.workflow_id == workflow.id))
+    }
+    latest = {stage.name: after.get((stage.name, stage.attempt)) for stage in stages}
+    whole = [job.id for job in found.values() if not job.elastic and job.kind != JobKind.ARRAY]
+    named = select(Subjob.job_id, Subjob.batch_id).where(Subjob.job_id.in_(whole), Subjob.batch_id.is_not(None))
+    numbers = {row.job_id: row.batch_id for row in session.execute(named.order_by(Subjob.ordinal))}
+    return Standing(
+        workflow,
+        {stage.name: stage for stage in stages},
+        found,
+        {name: dict(some) for name, some in latest.items() if some},
+        numbers,
+    )
+
+
+def is_leaving(session: Session, job_id: str) -> bool:
+    """Whether the batch system has been told to end what there is of a job."""
+    return session.scalar(select(Subjob.id).where(Subjob.job_id == job_id, Subjob.releasing).limit(1)) is not None
 
 
 def run_of(session: Session, stage: WorkflowStage) -> WorkflowRun | None:

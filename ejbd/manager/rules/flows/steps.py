@@ -6,13 +6,16 @@ A job is made outside of transactions, as a user's submission is: under a key th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import select
 
 from ejbd.manager.effects import CancelJob, Effects, Insert, MoveStage, MoveWorkflow, note
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.flows.corehours import of_job
 from ejbd.manager.facts.flows.files import Looked
-from ejbd.manager.facts.flows.standing import Standing, run_of, standing
+from ejbd.manager.facts.flows.following import is_outdated, may_follow, outdated
+from ejbd.manager.facts.flows.standing import Standing, is_leaving, run_of, standing
 from ejbd.store.models import Job, WorkflowRun, WorkflowStage
 from ejbd.store.states import JobState, StageState, WorkflowState
 from ejbd.workflow.script import NOT_YET
@@ -37,6 +40,8 @@ def step(ctx: Context, id: str, looked: Looked) -> Effects[None]:
                 yield from _begin(ctx, found, stage, looked)
         for stage in found.ahead(ctx.now):
             yield from _submitting(ctx, found, stage, 0, ahead=True)
+        for name, after in may_follow(found, ctx.view).items():
+            yield from _submitting(ctx, found, found.stages[name], 0, after=after)
     yield from conclude(ctx, found)
 
 
@@ -65,6 +70,13 @@ def _end(ctx: Context, found: Standing, stage: WorkflowStage, looked: Looked) ->
         return
     if stage.dropping:
         yield MoveStage(stage, StageState.DROPPED, "what it needs has not ended well")
+        return
+    if is_outdated(found, stage):
+        yield MoveStage(stage, StageState.WAITING, "what it was to follow has not ended well")
+        return
+    if stage.name in found.after and job is not None and job.start_s is None and state is JobState.FAILED:
+        yield note(stage, lingered=True)
+        yield MoveStage(stage, StageState.WAITING, f"it could not be queued ahead: {job.reason}")
         return
     if lingered:
         yield note(stage, lingered=True)
@@ -95,10 +107,18 @@ def _begin(ctx: Context, found: Standing, stage: WorkflowStage, looked: Looked) 
     if first == len(found.groups[stage.name].stages):
         yield MoveStage(stage, StageState.SKIPPED, "its outputs are newer than its inputs")
         return
-    yield from _submitting(ctx, found, stage, first, ahead=False)
+    yield from _submitting(ctx, found, stage, first)
 
 
-def _submitting(ctx: Context, found: Standing, stage: WorkflowStage, first: int, *, ahead: bool) -> Effects[None]:
+def _submitting(
+    ctx: Context,
+    found: Standing,
+    stage: WorkflowStage,
+    first: int,
+    *,
+    ahead: bool = False,
+    after: Mapping[str, str] | None = None,
+) -> Effects[None]:
     """A job is about to be made for it. Of stages that share it, those go that have ended well in an earlier try."""
     names = [one.name for one in found.groups[stage.name].stages][first:]
     before = run_of(ctx.session, stage)
@@ -114,6 +134,7 @@ def _submitting(ctx: Context, found: Standing, stage: WorkflowStage, first: int,
             attempt=stage.attempt,
             stages=names,
             ahead=ahead,
+            after=None if after is None else dict(after),
             submit_s=ctx.now,
         )
     )
@@ -143,7 +164,11 @@ def refused(ctx: Context, id: str, name: str, attempt: int, why: str) -> Effects
     if stage.state != StageState.SUBMITTING or stage.attempt != attempt or run is None:
         return
     yield note(run, end_s=ctx.now, outcome="refused")
-    yield MoveStage(stage, StageState.FAILED, why)
+    if run.after is not None:
+        yield note(stage, lingered=True)
+        yield MoveStage(stage, StageState.WAITING, f"it could not be queued ahead: {why}")
+    else:
+        yield MoveStage(stage, StageState.FAILED, why)
     yield from conclude(ctx, standing(ctx, id))
 
 
@@ -174,6 +199,9 @@ def conclude(ctx: Context, found: Standing) -> Effects[None]:
         alive = job is not None and not JobState(job.state).terminal
         if lost and stage.state == StageState.SUBMITTED and alive and job is not None and not stage.dropping:
             yield note(stage, dropping=True)
+            yield CancelJob(job.id, found.workflow.user)
+    for stage in outdated(found):
+        if (job := found.job(stage)) is not None and not is_leaving(ctx.session, job.id):
             yield CancelJob(job.id, found.workflow.user)
     if any(not found.state(name).terminal for name in found.stages):
         return

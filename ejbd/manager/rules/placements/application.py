@@ -11,6 +11,7 @@ from __future__ import annotations
 from ejbd.manager.effects import (
     Conclude,
     Effects,
+    Evolve,
     FinishEnd,
     Flush,
     LoseWork,
@@ -193,6 +194,8 @@ def _end_launch(world: JobWorld, launch: Launch) -> Effects[bool]:
             yield Order(lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
         payload = {"ordinal": launch.ordinal, "code": code, **({"say": said} if said else {})}
         yield Order(lead, OperationKind.LAUNCH_ENDED, payload)
+    if world.staged:
+        yield Evolve()  # what it alone needed is held no longer
     return True
 
 

@@ -21,6 +21,7 @@ from ejbd.manager.effects import (
     Conclude,
     Effects,
     EndIfTimeIsUp,
+    Evolve,
     Flush,
     In,
     Insert,
@@ -133,6 +134,8 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
         yield Order(worker, OperationKind.EXIT, exit_payload(job, subjob))
     else:
+        if world.staged:
+            yield In(world, Evolve())
         yield In(world, Advance())
     return worker.id
 
@@ -382,6 +385,8 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[
         stages = {**job.spec["evolving"], "launch": {"ordinal": ordinal, "time_s": time_s}}
         yield note(job, spec={**job.spec, "evolving": stages})
     yield AddLaunch(ordinal, size, file, together=report.get("together", True))
+    if world.staged:
+        yield Evolve()  # what it needs is asked for at once: its script waits
 
 
 def _cancel_launch(world: JobWorld, ordinal: int) -> Effects[None]:

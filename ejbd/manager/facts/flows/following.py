@@ -1,0 +1,64 @@
+"""Allocations that follow others in the batch system itself, which starts them without a poll in between.
+
+Where it can wait for a batch job's good end (`ClusterView.chains`), the next allocation is handed to it as soon as
+those that it needs are there, one step ahead. It holds nothing until they have ended, and no word from here is needed
+then. A need that is elastic is more than one batch job, and cannot be waited for so.
+"""
+
+from __future__ import annotations
+
+from ejbd.core.view import ClusterView
+from ejbd.manager.facts.flows.standing import Standing
+from ejbd.store.models import WorkflowStage
+from ejbd.store.states import JobState, StageState
+from ejbd.workflow.plan import PlanMode
+
+
+def may_follow(found: Standing, view: ClusterView | None) -> dict[str, dict[str, str]]:
+    """Allocations that can be asked for now to follow others: the batch jobs that each waits for, by what it needs."""
+    if view is None or not view.chains or found.plan.mode is not PlanMode.DEFAULT or found.stuck:
+        return {}
+    chosen = {}
+    for name, stage in found.stages.items():
+        first = found.groups[name].stages[0]
+        if stage.state != StageState.WAITING or stage.lingered or first.inputs or first.profile is not None:
+            continue
+        needs = [found.stages[need] for need in found.groups[name].needs]
+        after = {need.name: _can_be_followed(found, need) for need in needs if not StageState(need.state).done}
+        if after and all(after.values()):
+            chosen[name] = after
+    return chosen
+
+
+def _can_be_followed(found: Standing, need: WorkflowStage) -> str:
+    """The number of its batch job; "" where nothing can follow it yet. What follows another itself has begun before."""
+    job = found.job(need)
+    if need.state != StageState.SUBMITTED or job is None or JobState(job.state).terminal:
+        return ""
+    if need.name in found.after and job.start_s is None:
+        return ""
+    return found.numbers.get(job.id, "")
+
+
+def is_outdated(found: Standing, stage: WorkflowStage) -> bool:
+    """Whether it follows a batch job that has not ended well, or is no longer the one that counts."""
+    for name, number in found.after.get(stage.name, {}).items():
+        need = found.stages[name]
+        if StageState(need.state).done:
+            continue
+        job = found.job(need)
+        if need.state != StageState.SUBMITTED or job is None or found.numbers.get(job.id) != number:
+            return True
+    return False
+
+
+def outdated(found: Standing) -> list[WorkflowStage]:
+    """Allocations whose jobs wait for what will never be."""
+    return [
+        stage
+        for stage in found.stages.values()
+        if stage.state == StageState.SUBMITTED
+        and (job := found.job(stage)) is not None
+        and not JobState(job.state).terminal
+        and is_outdated(found, stage)
+    ]

@@ -1,0 +1,21 @@
+"""Which batch jobs an allocation of a workflow waits for in the batch system itself."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0028"
+down_revision = "0023"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("workflow_runs") as runs:
+        runs.add_column(sa.Column("after", sa.JSON(), nullable=True))
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("workflow_runs") as runs:
+        runs.drop_column("after")
