@@ -78,7 +78,7 @@ class Others:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.priorities: dict[str, int] = {}  # by batch job, EJB's own too, as it waited last
-        self._waiting: set[str] = set()  # those of them whose priority was not written yet
+        self._waiting: set[str] = set()  # those of them that were not written yet
         self._known: dict[str, _Known] | None = None
         self._next = 0
         self._looked_s: float | None = None  # the last look that saw others

@@ -34,9 +34,9 @@ def lends(world: JobWorld, epoch: Epoch, subjob: str) -> bool:
 
 
 def left_for_others(world: JobWorld, epoch: Epoch) -> list[str]:
-    """Subjobs that the guard may ask the ranks to leave in place: of an application whose Delta(2) makes that pay.
+    """Subjobs that the guard may ask the ranks to leave in place: where the Delta(2) of its application makes that pay.
 
-    Their memory is no matter: each rank stays in that of the subjob whose worker has started it.
+    Their memory is no matter: each rank stays in that of the subjob where its worker is.
     """
     if epoch.size != world.job.processes:
         return []
