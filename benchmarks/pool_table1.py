@@ -151,7 +151,8 @@ def made(asked: argparse.Namespace, jobs: int, seed: int, extra_s: float) -> Pla
 
 def used(daemon: Daemon) -> dict[str, float]:
     """CPU seconds of the daemon, of the pool's server, and of what has run below it and ended."""
-    (own,) = [one for one in daemon.processes() if one.pid == daemon.process.pid]
+    assert daemon.process is not None
+    own = psutil.Process(daemon.process.pid)
     (server,) = [one for one in psutil.process_iter(["cmdline", "cwd"]) if _serves(one, daemon)]
     mine, its = own.cpu_times(), server.cpu_times()
     return {
