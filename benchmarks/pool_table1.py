@@ -1,15 +1,18 @@
 """Table 1 of Utrera et al. redone: jobs of Lublin's model on a live pool, and the same jobs in the simulator.
 
-    python benchmarks/pool_table1.py [--jobs 150] [--load 0.9] [--run 20] [--least 5] [--processors 16] [--each]
+    python benchmarks/pool_table1.py [--jobs 150] [--load 0.9] [--run 20] [--least 5] [--processors 16]
+                                     [--rehearse 40] [--each]
 
 A real daemon with the embedded cluster as a pool of one node. Each job is examples/paced.c, so that two ranks on a
 processor take twice as long (model `linear`). `--run`: their mean run time in seconds, into which the log's is scaled.
 `--least`: none is shorter. Of Lublin's run times most are a hundredth of the mean, which would be nothing but starts.
 A job has its processors for longer than its steps: until its ranks run, and from their end until they are given back.
 The simulator is given what that took on average, as seconds that no folding makes longer, and so is the time until the
-pool's queue has a job. Told are mean wait, response and slowdown of both, by how much the simulator's differ, and where
-the live jobs' time went beside the simulated ones'. The mean error is that of the three means. Of a wait of nearly
-nothing it says little: choose a load with a queue.
+pool's queue has a job. Both are measured before the play, in a rehearsal: so many other jobs of the same model at the
+same load. What several jobs that start at one time cost is told before, and how much CPU time of which processes.
+Told are mean wait, response and slowdown of both, by how much the simulator's differ, and where the live jobs' time
+went beside the simulated ones'. The mean error is that of the three means. Of a wait of nearly nothing it says little:
+choose a load with a queue. The same is told with the costs of the play itself, and with those of one job alone.
 `--each` has a line a job.
 """
 
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 
 from ejbd.core.malleable.stretching import Model
 from ejbd.sim.malleable import run_malleable
@@ -79,12 +83,10 @@ def main() -> None:
     parser.add_argument("--processors", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--alone", type=int, default=5)
+    parser.add_argument("--rehearse", type=int, default=40)
     parser.add_argument("--each", action="store_true")
     asked = parser.parse_args()
     print(machine())
-    log = generate(Made.LUBLIN, jobs=asked.jobs, processors=asked.processors, seed=asked.seed, load=asked.load)
-    steps = np.maximum(1, np.round(scaled(log.column("run_s"), asked.run, asked.least) / PACE_S)).astype(int)
-    widths = log.column("processors").astype(int)
     with folder() as where:
         program = where / "paced"
         subprocess.run(["cc", "-O2", "-o", program, ROOT / "examples" / "paced.c"], check=True, timeout=120)
@@ -96,30 +98,79 @@ def main() -> None:
             course(daemon, submit(daemon, program, 1, 2))  # the first one of a daemon finds caches empty
             alone = [course(daemon, submit(daemon, program, ALONE_STEPS, 2)) for _ in range(asked.alone)]
             extra_s = statistics.mean(one.back_s - ALONE_STEPS * PACE_S for one in alone)
-            work_s = steps * PACE_S
-            gaps = np.diff(log.column("submit_s"), prepend=log.column("submit_s")[0])
-            span_s = float((widths * (work_s + extra_s)).sum()) / (asked.processors * asked.load)
-            submit_s = np.cumsum(gaps) * (span_s / float(gaps.sum()))
-            print(f"a job alone costs {extra_s:.2f} s beside its steps; all are submitted within {span_s:.0f} s")
+            print(f"a job alone costs {extra_s:.2f} s beside its steps")
+            for count in (asked.processors // 4, asked.processors // 2):
+                before_s = used(daemon)
+                print(f"of {count} that start at one time each costs {at_once(daemon, program, count):.2f} s")
+                spent = {name: (now_s - before_s[name]) / count for name, now_s in used(daemon).items()}
+                print("  CPU seconds a job: " + ", ".join(f"{name} {one_s:.2f}" for name, one_s in spent.items()))
             sys.stdout.flush()
-            live = played(daemon, program, submit_s, steps, widths)
+            before = played(daemon, program, made(asked, asked.rehearse, asked.seed + 1000, extra_s))
+            rehearsed_s = mean(one.fixed_s for one in before), mean(one.queued_s for one in before)
+            told = f"{rehearsed_s[0]:.2f} s beside its steps, and {rehearsed_s[1]:.2f} s until the pool's queue has it"
+            print(f"in a rehearsal of {asked.rehearse} other jobs each costs {told}")
+            play = made(asked, asked.jobs, asked.seed, extra_s)
+            submit_s, steps, widths = play
+            print(f"all are submitted within {float(submit_s[-1]):.0f} s")
+            sys.stdout.flush()
+            live = played(daemon, program, play)
         finally:
             daemon.stop()
             down = [sys.executable, "-m", "ejbd.batch.local", "down", str(daemon.state / "cluster")]
             subprocess.run(down, check=False, timeout=120)
-    fixed_s = statistics.mean(one.fixed_s for one in live)
-    queued_s = statistics.mean(one.queued_s for one in live)
+    work_s = steps * PACE_S
+    fixed_s, queued_s = rehearsed_s
     found = of_simulator(submit_s + queued_s, work_s, widths, asked.processors, fixed_s)
-    print(f"a job costs {queued_s:.2f} s until the pool's queue has it, and {fixed_s:.2f} s beside its steps")
     tell(live, found, submit_s, work_s, fixed_s)
-    plain = of_simulator(submit_s, work_s, widths, asked.processors, extra_s)
-    told = errors(live, plain, submit_s, work_s + fixed_s)
-    print(
-        f"given what a job alone costs instead, the simulator's mean error is {mean(map(abs, told)):.1f} %", flush=True
-    )
+    here_s = mean(one.fixed_s for one in live), mean(one.queued_s for one in live)
+    print(f"in the play itself a job cost {here_s[0]:.2f} s, and {here_s[1]:.2f} s until the pool's queue had it")
+    for what, (other_s, later_s) in {"in the play": here_s, "alone": (extra_s, 0.0)}.items():
+        other = of_simulator(submit_s + later_s, work_s, widths, asked.processors, other_s)
+        error = mean(map(abs, errors(live, other, submit_s, work_s + other_s)))
+        print(f"given what a job costs {what} instead, the simulator's mean error is {error:.1f} %", flush=True)
     if asked.each:
         tell_each(live, found, submit_s, work_s, widths)
     print(machine())
+
+
+class Play(NamedTuple):
+    submit_s: FloatArray  # since the first one
+    steps: Any
+    widths: Any
+
+
+def made(asked: argparse.Namespace, jobs: int, seed: int, extra_s: float) -> Play:
+    """Jobs of Lublin's model, at the load that was asked for with what one costs alone."""
+    log = generate(Made.LUBLIN, jobs=jobs, processors=asked.processors, seed=seed, load=asked.load)
+    steps = np.maximum(1, np.round(scaled(log.column("run_s"), asked.run, asked.least) / PACE_S)).astype(int)
+    widths = log.column("processors").astype(int)
+    gaps = np.diff(log.column("submit_s"), prepend=log.column("submit_s")[0])
+    span_s = float((widths * (steps * PACE_S + extra_s)).sum()) / (asked.processors * asked.load)
+    return Play(np.cumsum(gaps) * (span_s / float(gaps.sum())), steps, widths)
+
+
+def used(daemon: Daemon) -> dict[str, float]:
+    """CPU seconds of the daemon, of the pool's server, and of what has run below it and ended."""
+    assert daemon.process is not None
+    own = psutil.Process(daemon.process.pid)
+    (server,) = [one for one in psutil.process_iter(["cmdline", "cwd"]) if _serves(one, daemon)]
+    mine, its = own.cpu_times(), server.cpu_times()
+    return {
+        "the daemon": mine.user + mine.system,
+        "the pool's server": its.user + its.system,
+        "steps, workers and ranks": its.children_user + its.children_system,
+    }
+
+
+def _serves(process: psutil.Process, daemon: Daemon) -> bool:
+    words = process.info["cmdline"] or []
+    return "ejbd.batch.local.server" in words and process.info["cwd"] == str(daemon.state / "cluster")
+
+
+def at_once(daemon: Daemon, program: Path, count: int) -> float:
+    """What each of so many jobs of two ranks costs beside its steps, if all are submitted at one time."""
+    ids = [submit(daemon, program, ALONE_STEPS, 2) for _ in range(count)]
+    return mean(course(daemon, job).fixed_s for job in ids)
 
 
 def scaled(run_s: FloatArray, mean_s: float, least_s: float) -> FloatArray:
@@ -168,10 +219,10 @@ def _course(found: dict[str, Any], events: list[dict[str, Any]]) -> Course:
     return Course(from_s, queued_s - from_s, given_s - from_s, begin - from_s, end - from_s, back_s - from_s, folded_s)
 
 
-def played(daemon: Daemon, program: Path, submit_s: FloatArray, steps: Any, widths: Any) -> list[Course]:
+def played(daemon: Daemon, program: Path, play: Play) -> list[Course]:
     """The jobs live, each submitted when its time comes."""
     begin, ids = time.monotonic(), []
-    for at, count, width in zip(submit_s, steps, widths, strict=True):
+    for at, count, width in zip(*play, strict=True):
         time.sleep(max(0.0, begin + float(at) - time.monotonic()))
         ids.append(submit(daemon, program, int(count), int(width)))
     found = [course(daemon, job) for job in ids]

@@ -30,6 +30,7 @@ from ejbd.config import Settings, load
 from ejbd.errors import EXIT_CODE, Code, EjbError
 from ejbd.identity.sessions import Helper
 from ejbd.identity.settings import RunsAs
+from ejbd.log.names import visible_values
 from ejbd.log.rate import Equal, EqualRecords, Rate
 from ejbd.log.stream import Unbreakable
 from ejbd.plugins.batches import broken_batches
@@ -265,6 +266,7 @@ def configure_logging(level: str) -> None:
             Equal(rate),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            visible_values,
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
             if sys.stderr.isatty()
             else structlog.processors.LogfmtRenderer(),

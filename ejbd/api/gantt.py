@@ -16,6 +16,7 @@ from ejbd.manager.facts.room.outlook import PlannedKind
 from ejbd.store.states import SubjobState
 from ejbd.store.timeline import Phase
 from ejbd.wire.kinds import SubjobRole
+from ejbd.wire.visible import visible
 
 _WIDTH, _LEFT, _RIGHT = 960, 150, 24
 _TOP, _BAND, _STAIRS, _ROW, _GAP = 74, 22, 110, 20, 16
@@ -152,11 +153,7 @@ def _hatch(colour: str) -> str:
 
 
 def _text(x: float, y: float, text: str, extra: str = "") -> str:
-    return f'<text x="{x}" y="{y}" {extra}>{escape(_printable(text))}</text>'
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)  # XML has no place for control characters
+    return f'<text x="{x}" y="{y}" {extra}>{escape(visible(text))}</text>'
 
 
 def _heading(timeline: Timeline, planned: bool) -> Iterator[str]:
@@ -258,7 +255,7 @@ def _bar(subjob: SubjobView, axis: _Axis, y: float, until_s: float, planned: boo
     label = f"{name}  {subjob.processors} proc."
     yield _text(_LEFT - 8, y + 13, label, 'text-anchor="end"')
     where = f"{subjob.batch_id or ''} on {','.join(subjob.nodes[:8])}" if subjob.nodes else subjob.batch_id or ""
-    about = escape(_printable(f"{subjob.id} {subjob.state.value} {where}"))
+    about = escape(visible(f"{subjob.id} {subjob.state.value} {where}"))
     colour = _ROLE[subjob.role]
     running = subjob.state is SubjobState.RUNNING
     if subjob.start_s is None:

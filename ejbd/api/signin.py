@@ -21,6 +21,7 @@ from ejbd.wire.rights import Proof, Scope
 
 GOOD_S = 120.0
 MOST = 1000
+MOST_OF_ONE = 20  # so that one user, or one script, takes no link from any other
 SIGN_IN = "/web/in"
 
 router = APIRouter(prefix="/v1/web", tags=["web"])
@@ -43,9 +44,15 @@ class Links:
         self._open: dict[str, SignedFor] = {}
 
     def new(self, user: str, scope: Scope) -> str:
-        """A key that opens the page once. Raises EjbError (TOO_MANY) while too many are open."""
+        """A key that opens the page once. Raises EjbError (TOO_MANY) while too many are open.
+
+        Of one user's own the oldest is worthless once there are more than MOST_OF_ONE.
+        """
         now = self._clock()
         self._open = {key: one for key, one in self._open.items() if one.until_s > now}
+        own = [known for known, one in self._open.items() if one.user == user]
+        for oldest in own[: max(0, len(own) - MOST_OF_ONE + 1)]:
+            del self._open[oldest]
         if len(self._open) >= MOST:
             raise EjbError(Code.TOO_MANY, f"{MOST} links wait to be used", transient=True, hint="try again in a minute")
         key = secrets.token_urlsafe(32)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from ejbd.errors import EXIT_CODE, EjbError
+from ejbd.wire.visible import visible
 
 
 class Mode(StrEnum):
@@ -78,7 +79,7 @@ class Output:
         self, headings: Sequence[str] | None, rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
     ) -> None:
         """Columns as wide as what they hold; those in `right` are aligned there. The last one is not padded."""
-        cells = [[printable(cell) for cell in row] for row in ([headings] if headings is not None else []) + list(rows)]
+        cells = [[visible(cell) for cell in row] for row in ([headings] if headings is not None else []) + list(rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for index, row in enumerate(cells):
             parts = [
@@ -131,8 +132,8 @@ def _finite(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Names come from users: nothing in them may steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    """Sentences of ours, of a line or several, that have names of users in them."""
+    return visible(text, keep="\n")
 
 
 def colours() -> bool:

@@ -31,13 +31,25 @@ class Waiting:
 class Borrower:
     """An elastic job that may be made to give back what it holds: so many processors, for so many seconds from now.
 
-    `move_s`: what a checkpoint costs before they are free, its lambda.
+    `move_s`: what a checkpoint costs before they are free, its lambda. `leaves`: subjobs that its ranks leave in place,
+    without one; none where it gives back all that it holds.
     """
 
     job: str
     held: int
     room_s: float
     move_s: float
+    leaves: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; what has no end becomes None (null)."""
+        told = {name: _finite(getattr(self, name)) for name in ("job", "held", "room_s", "move_s")}
+        return told | ({"leaves": list(self.leaves)} if self.leaves else {})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        return cls(**{**_endless(data), "leaves": tuple(data.get("leaves", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,7 @@ class Lending:
             "waiting": [{name: _finite(getattr(one, name)) for name in Waiting.__slots__} for one in self.waiting],
             "available": self.available,
             "coming": self.coming,
-            "borrowers": [{name: _finite(getattr(one, name)) for name in Borrower.__slots__} for one in self.borrowers],
+            "borrowers": [one.to_json() for one in self.borrowers],
         }
 
     @classmethod
@@ -96,7 +108,7 @@ class Lending:
             tuple(Waiting(**_endless(one)) for one in data["waiting"]),
             data["available"],
             data["coming"],
-            tuple(Borrower(**_endless(one)) for one in data["borrowers"]),
+            tuple(map(Borrower.from_json, data["borrowers"])),
         )
 
 

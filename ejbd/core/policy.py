@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
@@ -79,6 +79,10 @@ class Policy(ABC):
         """What a running job may be made to give back for a waiting one; None: it keeps what it holds."""
         return None
 
+    def folds(self, state: ElasticState, lent: Collection[str], now: float) -> Borrower | None:
+        """The same without a checkpoint: `lent` are the subjobs that its ranks can leave in place."""
+        return None
+
 
 class QueuePolicy(Policy):
     """A policy for the queues of a batch system: each situation of an elastic job has a method of its own."""
@@ -122,7 +126,10 @@ class QueuePolicy(Policy):
         """NOTHING where the subjobs held carry the job to its end, else LEAVE, SUSPEND or GIVE_UP, and when."""
 
     def asked_back(self, state: ElasticState, lending: Lending, now: float) -> Decision:
-        """SUSPEND, for one of those that wait; or NOTHING. Only asked of a job that `borrows`."""
+        """SUSPEND, for one of those that wait; or NOTHING. Only asked of a job that `borrows`.
+
+        LEAVE of one that `folds`, where that is what it is said to give.
+        """
         return Decision(
             DecisionKind.NOTHING, state.job, now, "the policy gives nothing back", code=ReasonCode.GIVES_NOTHING
         )

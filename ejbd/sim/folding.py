@@ -7,11 +7,10 @@ a waiting job what it needs, the guard checkpoints. Which nodes the processors a
 
 from __future__ import annotations
 
-from ejbd.core.bundling.guard import LOOKED_AT, is_dear, may_give_back
+from ejbd.core.bundling.guard import LOOKED_AT, may_fold
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import kernel
 from ejbd.core.malleable.folding import half
-from ejbd.core.progress import degree
 from ejbd.sim.cluster import give_back as release
 from ejbd.sim.cluster import hold
 from ejbd.sim.elastic import advance, done_in, held_processors, plan_next, rules_of_job, work_left
@@ -34,10 +33,8 @@ def _can_be_folded(w: World, rules: Rules) -> int:
         for at in range(w.held_count[job]):
             gain += w.held.processors[row][at] - half(w.held.processors[row][at])
         room_s = w.held.ends[row][w.held_count[job] - 1] - now
-        if gain == 0 or not may_give_back(w.processors[job], held, w.expected[job] - now, room_s, rules):
-            continue
-        then = degree(w.processors[job], held - gain)
-        if then > rules_of_job(w, job, rules).omax or is_dear(w.processors[job], then, room_s, rules):
+        omax = rules_of_job(w, job, rules).omax
+        if not may_fold(w.processors[job], held, gain, w.expected[job] - now, room_s, omax, rules):
             continue
         w.giving.job[count] = job
         w.giving.held[count] = gain

@@ -25,6 +25,7 @@ from ejbd.store.models import (
     OtherDay,
     OtherGap,
     OtherJob,
+    OtherPriority,
     OtherReplay,
     Overhead,
     Run,
@@ -108,6 +109,7 @@ async def prune_others(store: Store, now: float, jobs_days: float, days: float) 
         total += went
 
     def reckoned(session: Session) -> int:
+        _count(session, delete(OtherPriority).where(OtherPriority.started_s < now - days * DAY_S))
         went = _count(session, delete(OtherGap).where(OtherGap.until_s < now - days * DAY_S))
         for table in (OtherDay, OtherReplay):
             went += _count(session, delete(table).where(table.day_s < now - days * DAY_S))

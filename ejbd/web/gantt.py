@@ -18,6 +18,7 @@ import numpy as np
 
 from ejbd.api.cluster import BarKind, BarView, ClusterPicture
 from ejbd.wire.hostlists import unfold
+from ejbd.wire.visible import visible
 
 LANES = 60  # beyond so many nodes they are grouped
 COLUMNS = 160
@@ -159,7 +160,7 @@ def _names(lanes: Sequence[Lane], nodes: Nodes, zoom: str) -> Iterator[str]:
     for index, lane in enumerate(lanes):
         y = _y(index)
         down = not any(nodes.usable[lane.first : lane.last])
-        words = printable(lane.name)
+        words = visible(lane.name)
         shown = escape(words if len(words) <= 15 else words[:14] + "…")
         text = (
             f'<text x="0" y="{y + 11:g}">{shown}<title>{escape(words)}{" (not usable)" if down else ""}</title></text>'
@@ -288,7 +289,7 @@ WORDS = {
 
 def about(bar: BarView) -> str:
     """A bar in words."""
-    words = [WORDS[bar.kind], bar.job, _apart(printable(bar.name)), f"of {printable(bar.user)}" if bar.user else ""]
+    words = [WORDS[bar.kind], bar.job, _apart(visible(bar.name)), f"of {visible(bar.user)}" if bar.user else ""]
     if bar.processors:
         words.append(f"{bar.processors} processors")
     if bar.degree > 1:
@@ -299,8 +300,3 @@ def about(bar: BarView) -> str:
 def _apart(name: str) -> str:
     """One that is read from right to left turns around nothing but itself."""
     return f"\u2068{name}\u2069" if any(bidirectional(c) in ("R", "AL") for c in name) else name
-
-
-def printable(text: str) -> str:
-    """XML has no place for control characters."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -7,11 +7,12 @@ import math
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from fastapi import Request
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from ejbd import __version__
@@ -19,6 +20,7 @@ from ejbd.api.access.cookies import cookie_of, form_mark
 from ejbd.api.auth import Principal
 from ejbd.web.gantt import about
 from ejbd.wire.rights import Scope
+from ejbd.wire.visible import visible
 
 LARGE = 4096  # bytes, above which a part of a page is packed
 
@@ -62,10 +64,21 @@ def share(value: float) -> str:
     return f"{value:.0%}"
 
 
+def shown(value: Any) -> Any:
+    """What a template puts into a page: text, none of which is invisible or turns what stands beside it."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def as_is(value: str) -> Markup:
+    """For what a form sends back: what its user has typed."""
+    return escape(value)
+
+
 ENVIRONMENT = Environment(
     loader=PackageLoader("ejbd.web"),
     autoescape=True,
     undefined=StrictUndefined,
+    finalize=shown,
     trim_blocks=True,
     lstrip_blocks=True,
 )
@@ -76,9 +89,22 @@ ENVIRONMENT.filters |= {
     "hours": hours,
     "share": share,
     "about": about,
+    "as_is": as_is,
 }
 ENVIRONMENT.globals |= {"version": __version__, "caller": None}
 
+
+def _made(folder: Path) -> str:
+    """A digest of what the page is made of: templates, styles and script. An upgrade may change it."""
+    found = blake2b(__version__.encode(), digest_size=6)
+    for path in sorted(one for one in folder.rglob("*") if one.suffix in (".html", ".js", ".css")):
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+ENVIRONMENT.globals["made"] = MADE = _made(Path(__file__).parent)
+MADE_BY = "X-EJB-Made"
+"""Of what daemon a part of a page is: one that was left open over an upgrade has another script and other styles."""
 
 HAVE, IS = "X-EJB-Have", "X-EJB-Is"
 """What the page has of itself already, and what it is sent: by a digest. The page's script sends it back."""
@@ -107,8 +133,8 @@ def html(template: str, asked: tuple[Request, Principal] | None, status: int = 2
 def _part(request: Request, text: bytes, packs: bool) -> Response:
     digest = blake2b(text, digest_size=12).hexdigest()
     if request.headers.get(HAVE) == digest:
-        return Response(status_code=204, headers={IS: digest})
-    headers = {IS: digest}
+        return Response(status_code=204, headers={IS: digest, MADE_BY: MADE})
+    headers = {IS: digest, MADE_BY: MADE}
     if packs and len(text) > LARGE and "gzip" in request.headers.get("Accept-Encoding", ""):
         text = _packed(text)
         headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}

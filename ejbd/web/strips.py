@@ -12,7 +12,8 @@ from html import escape
 
 from ejbd.api.cluster import BarKind, BarView, ClusterPicture, RoomView
 from ejbd.api.models import Window
-from ejbd.web.gantt import LEFT, WIDTH, Span, about, css_class, free_place, linked, printable, within
+from ejbd.web.gantt import LEFT, WIDTH, Span, about, css_class, free_place, linked, within
+from ejbd.wire.visible import visible
 
 HIGH, GAP = 30.0, 6.0
 MOST_QUEUES = 6
@@ -47,7 +48,7 @@ def strips(picture: ClusterPicture, windows: Sequence[Window], span: Span, top: 
 
 
 def _label(words: str, y: float) -> str:
-    words = printable(words)
+    words = visible(words)
     shown = escape(words if len(words) <= 15 else words[:14] + "…")
     return f'<text x="0" y="{y + 11:g}">{shown}<title>{escape(words)}</title></text>'
 

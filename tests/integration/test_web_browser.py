@@ -102,6 +102,21 @@ def test_a_page_left_open_over_a_restart_misses_nothing(browser: Browser, server
         assert page.evaluate("window.sameDocument") is True
 
 
+def test_a_page_left_open_over_an_upgrade_says_so(
+    browser: Browser, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reader(browser, link(server, "ada")) as page:
+        page.goto(server.servers.url + "/web/jobs")
+        page.wait_for_selector("#connection:has-text('live')")
+        monkeypatch.setattr("ejbd.web.render.MADE", "another")
+        submit(server, "ada", "after-it")
+        page.wait_for_selector("#connection:has-text('upgraded')")
+        page.wait_for_selector("text=after-it")
+        monkeypatch.undo()
+        page.get_by_role("link", name="load this page anew").click()
+        page.wait_for_selector("#connection:has-text('live')")
+
+
 def test_a_command_is_copied(browser: Browser, server: ApiServer) -> None:
     job = submit(server, "ada", "copied")
     with reader(browser, link(server, "ada"), permissions=["clipboard-read", "clipboard-write"]) as page:

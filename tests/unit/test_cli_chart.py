@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ejbd.cli.output import printable
+from ejbd.cli.output import Output, printable
 from ejbd.cli.show.chart import chart, plan_chart, plan_lines
 from ejbd.cli.show.words import duration
+from ejbd.wire.visible import visible
 
 
 def subjob(ordinal: int, processors: int, start_s: float | None, end_s: float | None, state: str) -> dict[str, Any]:
@@ -218,3 +219,9 @@ def test_durations(seconds: float | None, text: str) -> None:
 @given(st.text())
 def test_nothing_steers_the_terminal(text: str) -> None:
     assert all(c.isprintable() or c == "\n" for c in printable(text))
+    assert visible(text).isprintable()
+
+
+def test_a_cell_with_a_new_line_or_a_turned_name_stays_in_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table(["ID", "NAME"], [["1", "a\n2  \u202eb\u200b"], ["2", "c"]])
+    assert capsys.readouterr().out.splitlines()[1:] == [r"1   a\n2  \u202eb\u200b", "2   c"]

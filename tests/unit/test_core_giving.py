@@ -9,11 +9,12 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from ejbd.core.bundling.giving import borrowed, givers
-from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT
+from ejbd.core.bundling.giving import borrowed, folded, givers
+from ejbd.core.bundling.guard import COMPUTES_S, LOOKED_AT, folding_pays
 from ejbd.core.bundling.parameters import BundlingParameters, Guard
 from ejbd.core.bundling.plan import expected_completion
 from ejbd.core.lending import Borrower, Lending
+from ejbd.core.malleable.folding import half
 from ejbd.core.room.pools import PlaceHolder, lending, pools
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.view import (
@@ -27,6 +28,7 @@ from ejbd.core.view import (
 )
 from ejbd.sim.cluster import enqueue
 from ejbd.sim.elastic import become_elastic, hold_subjob
+from ejbd.sim.folding import fold_back
 from ejbd.sim.offering import begin_on_slots, give_back_room
 from ejbd.sim.world import FREE, NOW, Jobs, new_world
 
@@ -80,8 +82,8 @@ def state_of(number: int, one: One) -> ElasticState:
     return ElasticState(str(number), one.processors, one.walltime_s, one.share * one.walltime_s, held, stalled)
 
 
-def simulated(jobs: list[One], free: int, params: BundlingParameters) -> set[str]:
-    """Who gives back, as the simulator has it."""
+def simulated(jobs: list[One], free: int, params: BundlingParameters, folds: bool = False) -> set[str]:
+    """Who gives back, as the simulator has it; `folds`: who is folded in place."""
     held = sum(p for one in jobs for p, _ in one.held)
     walltimes = np.array([one.walltime_s for one in jobs])
     table = Jobs(
@@ -89,7 +91,8 @@ def simulated(jobs: list[One], free: int, params: BundlingParameters) -> set[str
         np.arange(len(jobs)),
     )  # fmt: skip
     total, rules = free + held, params.rules
-    w = new_world(table, max(total, 16), np.ones(len(jobs), dtype=int), elastic_rows=len(jobs), width=8, plain=True)
+    elastic = np.ones(len(jobs), dtype=int)
+    w = new_world(table, max(total, 16), elastic, elastic_rows=len(jobs), width=8, plain=True, folds=folds)
     w.clock[NOW] = NOW_S
     w.count[FREE] = free
     for number, one in enumerate(jobs):
@@ -106,12 +109,31 @@ def simulated(jobs: list[One], free: int, params: BundlingParameters) -> set[str
             w.leave_at[number] = NOW_S + 30
             for processors, seconds in one.held:
                 hold_subjob(w, number, processors, NOW_S + seconds, NOW_S + seconds)
+    if folds:
+        fold_back(w, rules)
+        return {str(number) for number, one in enumerate(jobs) if one.held and sum(w.held.folded[w.row[number]])}
     give_back_room(w, rules)
     return {str(number) for number in range(len(jobs)) if w.gives_back[number]}
 
 
-def live(jobs: list[One], free: int, params: BundlingParameters) -> set[str]:
-    """Who gives back, as a daemon has it from what the batch system lists."""
+def in_halves(one: One) -> One:
+    """The same where each subjob is two: the ranks can leave the second one in place."""
+    parts = [((half(p), s), (p - half(p), s)) for p, s in one.held]
+    return replace(one, held=tuple(part for pair in parts for part in pair if part[0]), leaves=2 * one.leaves)
+
+
+def lent(number: int, one: One) -> list[str]:
+    at, found = 0, []
+    for processors, _ in one.held:
+        if processors > 1:
+            found.append(f"{number}.{at + 1}")
+        at += 2 if processors > 1 else 1
+    return found
+
+
+def live(jobs: list[One], free: int, params: BundlingParameters, folds: bool = False) -> set[str]:
+    """Who gives back, as a daemon has it from what the batch system lists; `folds`: who leaves subjobs in place."""
+    whole, jobs = jobs, [in_halves(one) for one in jobs] if folds else jobs
     rows, running = [], {}
     for number, one in enumerate(jobs):
         rows.append(BatchJobView(f"w{number}", "", "eve", "q", BatchState.PENDING, one.processors, one.walltime_s))
@@ -125,9 +147,12 @@ def live(jobs: list[One], free: int, params: BundlingParameters) -> set[str]:
     for number, one in enumerate(jobs):
         mine = [running[f"{number}.{at}"] for at in range(len(one.held))]
         leaving += mine[: one.leaves]
-        found = borrowed(state_of(number, one), NOW_S, params) if one.held and not one.leaves else None
+        if not one.held or one.leaves:
+            continue
+        state, gone = state_of(number, one), lent(number, whole[number]) if folds else []
+        found = folded(state, gone, NOW_S, params) if folds else borrowed(state, NOW_S, params)
         if found is not None:
-            holders.append((found, mine))
+            holders.append((found, [job for job in mine if not folds or job.id in gone]))
     ours = {f"w{number}": PlaceHolder(str(number), bool(one.held)) for number, one in enumerate(jobs) if one.elastic}
     (pool,) = pools(view, NOW_S, LOOKED_AT)
     return set(givers(lending(pool, ours, (), holders, leaving, 0)))
@@ -142,6 +167,34 @@ def test_the_daemon_and_the_simulator_ask_the_same_jobs_to_give_back(case: tuple
     found = live(jobs, free, params)
     event(f"{len(found)} give back")
     assert found == simulated(jobs, free, params)
+
+
+@settings(max_examples=400)
+@given(queues())
+@example(([One(2, 600.0), One(16, 3000.0, True, ((4, 2000.0),))], 0, 10.0))
+def test_the_daemon_and_the_simulator_fold_the_same_jobs(case: tuple[list[One], int, float]) -> None:
+    """Where the simulator folds a subjob, the daemon has two on the same node, the second of which can be left."""
+    jobs, free, lambda_s = case
+    jobs = [replace(one, leaves=0) for one in jobs]  # half of a subjob that is being left has no like in the other
+    params = parameters(lambda_s)
+    found = live(jobs, free, params, folds=True)
+    event(f"{len(found)} are folded")
+    assert found == simulated(jobs, free, params, folds=True)
+
+
+def test_and_somebody_is_folded_but_not_beyond_what_it_may_share_or_on_j0() -> None:
+    one = One(16, 3000.0, True, ((4, 2000.0),))
+    params = parameters(10.0)
+    assert live([One(2, 600.0), one], 0, params, folds=True) == {"1"}
+    assert live([One(3, 600.0), one], 0, params, folds=True) == set(), "half of four is two"
+    assert live([One(2, 600.0), one], 0, replace(params, omax=4), folds=True) == set()
+    state = state_of(1, in_halves(one))
+    assert folded(replace(state, on_placeholder=True), lent(1, one), NOW_S, params) is None
+
+
+@pytest.mark.parametrize(("delta", "pays"), [(None, False), (0.5, True), (0.8, True), (0.81, False)])
+def test_folding_pays_up_to_a_measured_delta_of_four_fifths(delta: float | None, pays: bool) -> None:
+    assert folding_pays(delta) is pays
 
 
 def test_and_somebody_does_give_back() -> None:

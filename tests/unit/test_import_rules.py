@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": set(),
     "files": set(),
     "options": set(),
-    "log": set(),
+    "log": {"wire"},
     "release": set(),
     "plugins": {"core", "wire"},  # policies are core's
     "identity": {"errors"},

@@ -30,6 +30,16 @@ def test_a_full_disk_costs_the_lines_and_says_how_many(tmp_path: Path, monkeypat
     structlog.reset_defaults()
 
 
+def test_a_name_forges_no_line_and_steers_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "log").open("w") as log:
+        monkeypatch.setattr("sys.stderr", log)
+        configure_logging("info")
+        structlog.get_logger("test").info("job", name="a\u202eb\nlevel=error event=forged\x1b[2J")
+        structlog.reset_defaults()
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert r"a\u202eb\nlevel=error event=forged\x1b[2J" in line.replace("\\\\", "\\") and line.isprintable()
+
+
 def test_a_reader_that_went_away_is_no_error() -> None:
     import os
 

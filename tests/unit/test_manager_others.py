@@ -18,7 +18,7 @@ from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import BatchError, Code, EjbError
 from ejbd.manager.facts.past.hindsight import DAY_S, Day, Pool, read_day, replayed
 from ejbd.manager.service.replaying import replay_beside
-from ejbd.store.models import Job, OtherDay, OtherGap, OtherJob, OtherReplay, Subjob
+from ejbd.store.models import Job, OtherDay, OtherGap, OtherJob, OtherPriority, OtherReplay, Subjob
 from ejbd.store.retention import prune_others
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -114,11 +114,17 @@ async def test_a_job_that_started_has_the_priority_with_which_it_waited_last(liv
     ]
     await live.poll(5)
     assert live.manager._others is not None and live.manager._others.priorities["7"] == 6
+    await live.restart()
+    await live.poll(5)
+    assert live.manager._others is not None and live.manager._others.priorities["7"] == 6, "over a restart, too"
     view, seen = live.manager.view, live.manager._others.priorities
     assert view is not None
     day_s = begun - begun % DAY_S
     day = live.store.read_sync(lambda s: read_day(s, view, day_s, begun + 10, seen))
     assert [(job.id, job.priority) for pool in day.pools.values() for job, _ in pool.real] == [("o1", 6)]
+    assert live.store.read_sync(lambda s: len(list(s.scalars(select(OtherPriority))))) == 2
+    await prune_others(live.store, live.clock.now + 40 * DAY_S, 1, 30)
+    assert live.store.read_sync(lambda s: list(s.scalars(select(OtherPriority)))) == []
 
 
 async def test_what_came_and_went_while_the_daemon_was_away_is_asked_for_or_unknown(live: LiveWorld) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
+from sqlalchemy.orm import Session
 
-from ejbd.store.models import Job
+from ejbd.core.question import Question
+from ejbd.core.view import BatchJobView, BatchState
+from ejbd.manager.acts.learnt import remember
+from ejbd.manager.facts.past.history import Remembered
+from ejbd.store.models import Job, Speed
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
@@ -207,3 +213,61 @@ async def test_where_the_further_subjob_is_lost_its_ranks_go_on_without_it(tmp_p
     (epoch,) = live.epochs(job)
     assert (epoch.state, epoch.processors, epoch.members) == ("running", 4, [f"{job}.1"])
     assert live.job(job).setbacks == 0
+
+
+def remember_speeds(live: LiveWorld, job: str, over: float) -> None:
+    """An earlier run of the application got on at 10 units a second, and so fast (`over`) at degree 2."""
+    columns: dict[str, Any] = {"application": live.job(job).application, "work": "w", "job_id": "old", "launch": 0}
+    columns |= {"epoch": 1, "at_s": 0.0, "seconds": 100.0, "total": 5000.0}
+
+    def add(session: Session) -> None:
+        remember(session, Speed(**columns, processors=16, degree=1, units=1000.0))
+        remember(session, Speed(**columns, processors=8, degree=2, units=100.0 * over))
+
+    live.store.write_sync(add)
+    live.manager._remembered = Remembered()
+
+
+async def asked_back(tmp_path: Path, store: Store, over: float, wanted: int = 4) -> tuple[LiveWorld, str, Worker]:
+    """It has the eight, and a job that waits would fit into the four that its ranks could leave."""
+    live, job, worker = await in_place(tmp_path, store)
+    remember_speeds(live, job, over)
+    await live.begin(f"{job}.2")
+    live.batch.free = 0
+    for _ in range(6):
+        await live.poll(10)
+        await live.work()
+    assert live.epochs(job)[0].processors == 8
+    live.batch.others = [BatchJobView("77", "x", "eve", "batch", BatchState.PENDING, wanted, 600.0, reason="Resources")]
+    for _ in range(3):
+        await live.poll(1)
+        await live.work()
+    return live, job, worker
+
+
+async def test_asked_for_room_it_leaves_in_place_what_the_waiting_job_fits_into(tmp_path: Path, store: Store) -> None:
+    live, job, worker = await asked_back(tmp_path, store, over=10 / 1.5)  # Delta .75
+    (epoch,) = live.epochs(job)
+    assert (epoch.processors, epoch.members, live.job(job).state) == (4, [f"{job}.1"], "running")
+    assert "checkpoint" not in [kind for kind, _ in worker.done] and asked(worker)[-1][-1] == 3
+    (told,) = [data for kind, data in live.events(job) if "given_to" in data]
+    assert (told["given_to"], told["leaves"], told["stays"]) == ("77", [f"{job}.2"], [f"{job}.1"])
+    why = "job 77 of eve, which waits first, fits into the 4 processors that this job holds over-subscribed"
+    assert told["reason"] == f"{why}; its ranks leave them in place"
+    question = Question.from_json(told["question"])
+    assert question.to_json() == told["question"] and question.answer().to_json() == told["decision"]
+    assert live.subjobs(job)[2].releasing, "and no checkpoint is waited for"
+    await live.restart()
+    await live.poll(1)
+    assert "77" in live.manager._memory.promises.standing, "what was given is remembered over a restart"
+
+
+@pytest.mark.parametrize(
+    ("over", "wanted"), [(10 / 1.64, 4), (10 / 1.5, 5)], ids=["Delta(2) is .82", "four are too few for it"]
+)
+async def test_where_folding_does_not_pay_or_not_do_it_is_checkpointed(
+    tmp_path: Path, store: Store, over: float, wanted: int
+) -> None:
+    live, job, _ = await asked_back(tmp_path, store, over, wanted)
+    (told,) = [data for kind, data in live.events(job) if "given_to" in data]
+    assert told["leaves"] == [f"{job}.1", f"{job}.2"] and told["decision"]["kind"] == "suspend"

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from ejbd.api.signin import GOOD_S, Links
+from ejbd.api.signin import GOOD_S, MOST, Links
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.store.models import Event, OtherDay, OtherReplay, Subjob
@@ -87,6 +87,16 @@ def test_a_link_runs_out() -> None:
     now = GOOD_S + 1
     with pytest.raises(EjbError, match="run out"):
         links.take(key)
+
+
+def test_a_user_who_makes_a_thousand_links_takes_none_from_another() -> None:
+    links = Links(lambda: 0.0)
+    others = links.new("bob", Scope.READ)
+    own = [links.new("ada", Scope.SUBMIT) for _ in range(MOST + 1)]
+    assert links.take(others).user == "bob" and links.take(own[-1]).user == "ada"
+    with pytest.raises(EjbError, match="used already, or has run out"):
+        links.take(own[0])
+    assert links.new("eve", Scope.READ)
 
 
 def test_only_the_unix_socket_makes_links(server: ApiServer, ada: httpx.Client) -> None:
@@ -200,6 +210,20 @@ def test_a_hostile_name_stays_text(server: ApiServer, ada: httpx.Client) -> None
         text = ada.get(path).text
         assert "&lt;script&gt;alert(1)" in text
         assert "<script>alert" not in text and "<img" not in text and "49" not in re.findall(r">(\d+)<", text)
+
+
+def test_what_turns_or_hides_text_is_shown_by_its_escape_and_sent_back_as_it_was_typed(
+    server: ApiServer, ada: httpx.Client
+) -> None:
+    turned = "a\u202ecod.exe\u200b"
+    job = submit(server, "ada", turned)
+    runs(server, job, "89", ["n3"], 8)
+    server.manager.view = cluster_view(jobs=(batch_job("89", ["n3"], 8),))
+    for path in ("/web/jobs", f"/web/jobs/{job}", "/"):
+        text = ada.get(path).text
+        assert "a\\u202ecod.exe\\u200b" in text and "\u202e" not in text and "\u200b" not in text
+    listed = ada.get("/web/jobs", params={"name": turned}).text
+    assert f'name="name" value="{turned}"' in listed and job in listed
 
 
 def test_filters_stay_in_the_address(server: ApiServer, ada: httpx.Client) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from ejbd.cli.links import fields, options, real, states
 from ejbd.cli.links.options import Known
 from ejbd.cli.links.rows import Row, listed, named, rows_of
-from ejbd.cli.output import printable
 from ejbd.cli.submission.moments import parse_moment
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
+from ejbd.wire.visible import visible
 
 ENDED_LOOKED_AT = 10_000  # jobs that have ended, the latest
 _COLUMN = re.compile(r"(?P<name>[A-Za-z/]+)(?:%(?P<width>-?[0-9]+))?", re.ASCII)
@@ -89,7 +89,7 @@ def run(words: Sequence[str]) -> int:
         if not divided:
             print(" ".join("-" * abs(width) for _, width in columns))
     for row in rows:
-        values = [(printable(_FIELDS[name][1](row)), width) for name, width in columns]
+        values = [(visible(_FIELDS[name][1](row)), width) for name, width in columns]
         print(_line(values, divided, behind))
     if others:
         real.ask("sacct", [*options.without(_KNOWN, words, "jobs"), "--noheader", "--jobs", ",".join(others)])

@@ -12,6 +12,7 @@ from ejbd.client.client import Client
 from ejbd.client.messages import job_path
 from ejbd.errors import Code, EjbError
 from ejbd.wire.payloads import JobDetail
+from ejbd.wire.visible import visible
 
 _VALUED = ("-M", "--clusters")
 _JOB = ("jobs", "jobid", "jobids")
@@ -95,7 +96,7 @@ def _lines(row: Row, detail: JobDetail) -> list[str]:
     nodes = fields.nodes(row)
     count = max(1, len(job["nodes"]))
     lines = [
-        f"JobId={number} {array}JobName={printable(job['name'])}",
+        f"JobId={number} {array}JobName={visible(job['name'])}",
         f"UserId={job['user']}({uid}) MCS_label=N/A",
         f"JobState={row.state} Reason={fields.reason(row).replace(' ', '_')} Dependency={NONE}",
         f"Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode={fields.exit_code(row)}",
@@ -107,7 +108,7 @@ def _lines(row: Row, detail: JobDetail) -> list[str]:
         f"NodeList={nodes or NONE}",
         *([f"BatchHost={job['nodes'][0]}"] if job["nodes"] else []),
         f"NumNodes={count} NumCPUs={job['processes']} NumTasks={job['processes']} CPUs/Task=1",
-        f"WorkDir={printable(detail['cwd'])}",
+        f"WorkDir={visible(detail['cwd'])}",
         "StdIn=/dev/null",
         f"Comment=ejb:{job['id']}",
     ]

@@ -16,6 +16,7 @@ from ejbd.cli.links.rows import Row, apart, listed, named, rows_of
 from ejbd.cli.output import printable
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
+from ejbd.wire.visible import visible
 
 ENDED_SHOWN = 1000  # jobs that have ended, the latest; Slurm forgets them after some minutes
 _FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
@@ -85,7 +86,7 @@ def _line(format: str, value: Callable[[str], str]) -> str:
         if letter not in FIELDS:
             known = " ".join(f"%{letter}" for letter in FIELDS)
             raise EjbError(Code.INVALID, f"%{letter} is no field that EJB tells", where="--format", hint=known)
-        text, width = value(letter), int(match["width"] or 0)
+        text, width = visible(value(letter)), int(match["width"] or 0)
         if not width:
             return text
         return text[:width].rjust(width) if match["right"] else text[:width].ljust(width)

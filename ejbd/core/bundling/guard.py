@@ -22,6 +22,7 @@ import math
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.bundling.rungs import narrowing, stretch_at
 from ejbd.core.kernel import Floats, Ints, kernel
+from ejbd.core.progress import degree
 
 LONGEST_MOVE_S = 300.0  # that a checkpoint may take at least until promised room has to be there, if twice as long
 PART_OF_RUNS = 0.06  # how long a move may take at degree 2 and Delta 1, start-up and all, of how long runs last here
@@ -33,6 +34,7 @@ PART_FOR_SUSPENDING = 0.15  # of how long runs last: with longer moves no run is
 WORTH_MOVES_AT_MOST = 12.0  # what a suspended run makes, of a short move: its two are at most a seventh of it all
 WORTH_ONE_S = 50.0  # with moves of so long, and shorter ones, it makes one; with longer ones so many times as many
 WORTH_MOVES = 2.0  # what is over within so many moves is not given back
+FOLDS_UP_TO = 0.8  # Delta at degree 2: folding pays where a job takes less than 1.6 times as long (docs/malleable.md)
 COMPUTES_S = 1.0  # at least, after a start or a move: what gets the room may not start in it, and it is taken again
 LOOKED_AT = 100  # those that wait, from the head of the queue on
 
@@ -101,6 +103,23 @@ def may_give_back(processes: int, held: int, done_s: float, room_s: float, rules
     if rules.guard == 0 or held <= 0 or (held >= processes and done_s < math.inf):
         return False
     return min(done_s, room_s) > WORTH_MOVES * rules.lambda_s
+
+
+@kernel
+def may_fold(processes: int, held: int, gain: int, done_s: float, room_s: float, omax: int, rules: Rules) -> bool:
+    """Whether a job may be made to give back so many (`gain`) of the processors that it holds by folding in place.
+
+    The other arguments are those of :func:`may_give_back`, and up to which degree its ranks may share processors.
+    """
+    if gain <= 0 or gain >= held or not may_give_back(processes, held, done_s, room_s, rules):
+        return False
+    then = degree(processes, held - gain)
+    return then <= omax and not is_dear(processes, then, room_s, rules)
+
+
+def folding_pays(delta: float | None) -> bool:
+    """Whether jobs of an application are folded, by its measured Delta at degree 2; None: it was not measured."""
+    return delta is not None and delta <= FOLDS_UP_TO
 
 
 @kernel

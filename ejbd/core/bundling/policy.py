@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from ejbd.core.bundling import giving, handlers
@@ -50,6 +50,9 @@ class Bundling(QueuePolicy):
 
     def borrows(self, state: ElasticState, now: float) -> Borrower | None:
         return giving.borrowed(state, now, self.parameters)
+
+    def folds(self, state: ElasticState, lent: Collection[str], now: float) -> Borrower | None:
+        return giving.folded(state, lent, now, self.parameters)
 
     def asked_back(self, state: ElasticState, lending: Lending, now: float) -> Decision:
         return giving.plan_giving_back(state, lending, now, self.parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ejbd.core.lending import Borrower, Lending, Waiting
 from ejbd.core.progress import whole_units
@@ -152,7 +152,7 @@ def lending(
     for one, subjobs in borrowers:
         held = sum(map(pool.held, subjobs))
         if held:
-            may.append(Borrower(one.job, held, one.room_s, one.move_s))
+            may.append(replace(one, held=held))
     coming = sum(map(pool.held, leaving))
     available = max(0, pool.free - asked) + coming
     return Lending(tuple(waiting), available, min(available, coming + promised), tuple(may))

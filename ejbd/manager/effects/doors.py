@@ -140,7 +140,8 @@ class HandOver(Effect):
 
 @dataclass(frozen=True, slots=True)
 class GiveBack(Effect):
-    """Checkpoint and wait again, since a batch job (`to`) that waits fits into what this one holds."""
+    """Checkpoint and wait again, since a batch job (`to`) that waits fits into what this one holds. Or leave a part of
+    it in place."""
 
     question: Question
     decision: Decision

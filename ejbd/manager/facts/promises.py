@@ -23,6 +23,7 @@ from ejbd.wire.kinds import EventKind
 
 START_POLLS, START_PASSES = 3.0, 4.0  # of ours and of the scheduler's: the longer has to do for a start
 IN_VAIN_PASSES = 60.0  # in which a job that did not start is given nothing, and one that gave in vain gives nothing
+_GIVING = (EventKind.DECISION_SUSPEND, EventKind.DECISION_SHRINK)
 _REMEMBERED = 200  # decisions that a daemon which has just started looks back at
 
 
@@ -116,7 +117,7 @@ class Promises:
 
     def _recall(self, session: Session, since_s: float) -> None:
         self.read = True
-        query = select(Event).where(Event.kind == EventKind.DECISION_SUSPEND, Event.at_s > since_s)
+        query = select(Event).where(Event.kind.in_(_GIVING), Event.at_s > since_s)
         found = list(session.scalars(query.order_by(Event.id.desc()).limit(_REMEMBERED)))
         for row in reversed(found):
             to = row.data.get("given_to")

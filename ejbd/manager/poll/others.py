@@ -1,9 +1,9 @@
 """Batch jobs that are not EJB's, noted as polls see them: what hindsight replays (ejbd/core/hindsight.py).
 
 What was written last is kept in memory, so that a job that is as it was costs a comparison and no statement. So is the
-priority that a job had when it was last seen to wait, and only there: no row has it. A job that is not listed any more
-has ended since the last look. Where that look was long ago the batch system is asked, and what it does not tell stays
-unknown. A look that could not see others changes nothing, and counts as none.
+priority of what waits. It is written once a job is seen to wait no more: what still waits is seen again by the next
+daemon. A job that is not listed any more has ended since the last look. Where that look was long ago the batch system
+is asked, and what it does not tell stays unknown. A look that could not see others changes nothing, and counts as none.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, func, insert, or_, select, update
+from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchEnd
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.store import marks
-from ejbd.store.models import OtherGap, OtherJob
+from ejbd.store.models import OtherGap, OtherJob, OtherPriority
 from ejbd.store.store import Store
 
 AWAY_S = 300.0  # between two looks: Slurm lists what has ended for so long (its default), and nothing is missed
@@ -31,6 +31,7 @@ ROWS_AT_ONCE = 200
 MOST_PRIORITIES = 200_000
 JOBS_AT_ONCE = 2000  # that are compared between two chances for others to write
 
+_WAITS = (BatchState.PENDING, BatchState.HELD)
 _TABLE: Any = OtherJob.__table__
 
 
@@ -77,6 +78,7 @@ class Others:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.priorities: dict[str, int] = {}  # by batch job, EJB's own too, as it waited last
+        self._waiting: set[str] = set()  # those of them that were not written yet
         self._known: dict[str, _Known] | None = None
         self._next = 0
         self._looked_s: float | None = None  # the last look that saw others
@@ -101,6 +103,10 @@ class Others:
         columns = [getattr(OtherJob, name) for name in ("seq", "batch_id", *Noted._fields)]
         query = select(*columns).where(or_(OtherJob.open, OtherJob.changed_s >= now - DAY_S))
         self._known = {row.batch_id: _Known(row.seq, Noted(*row[2:])) for row in session.execute(query)}
+        kept = select(OtherPriority.batch_id, OtherPriority.priority).order_by(OtherPriority.started_s.desc())
+        rows = session.execute(kept.limit(MOST_PRIORITIES)).all()
+        read = {row.batch_id: row.priority for row in reversed(rows)}
+        self.priorities.update({id: priority for id, priority in read.items() if id not in self.priorities})
         self._next = (session.scalar(select(func.max(OtherJob.seq))) or 0) + 1
         self._looked_s = marks.others_seen(session)
 
@@ -116,6 +122,15 @@ class Others:
         new: list[dict[str, Any]] = []
         changed: list[dict[str, Any]] = []
         yield from self._find(known, view, ends, new, changed)
+        gone = self._waiting - {job.id for job in view.jobs if job.state in _WAITS}
+        last = [{"batch_id": id, "priority": self.priorities[id], "started_s": now} for id in sorted(gone)]
+        for at in range(0, len(last), ROWS_AT_ONCE):
+            some = last[at : at + ROWS_AT_ONCE]
+            names = [one["batch_id"] for one in some]  # a number may come again
+            session_now().execute(delete(OtherPriority).where(OtherPriority.batch_id.in_(names)))
+            session_now().execute(insert(OtherPriority), some)
+            yield
+        self._waiting -= gone
         work: tuple[tuple[Any, list[dict[str, Any]]], ...] = ((insert(_TABLE), new), (_CHANGE, changed))
         for statement, rows in work:
             for at in range(0, len(rows), ROWS_AT_ONCE):
@@ -123,6 +138,7 @@ class Others:
                 yield
         for id in list(self.priorities)[: max(0, len(self.priorities) - MOST_PRIORITIES)]:
             del self.priorities[id]
+            self._waiting.discard(id)
         session = session_now()
         if self._looked_s is None or now - self._looked_s > AWAY_S:
             session.merge(OtherGap(until_s=now, from_s=self._looked_s or 0.0))
@@ -155,13 +171,14 @@ class Others:
                 one = known.get(job.id)
                 if one is not None and one.view is job:
                     continue  # Slurm's are the same objects where nothing has changed; PBS's are read anew
+                if job.priority and job.state in _WAITS:
+                    self.priorities[job.id] = job.priority
+                    self._waiting.add(job.id)
                 seen = _noted(job)
                 if one is not None and one.seen == seen:
                     one.view = job
                     continue
                 if _is_left_out(job):
-                    if job.priority:
-                        self.priorities[job.id] = job.priority
                     continue
                 if one is not None and _is_another(one.row, job):
                     if one.row.open:
@@ -169,8 +186,6 @@ class Others:
                     one = None
                 row = _row(one.row if one is not None else None, job, now)
                 if one is not None:
-                    if one.view is not None and one.view.priority:
-                        self.priorities[job.id] = one.view.priority
                     one.seen, one.view = seen, job
                     write(one, row)
                 elif not job.state.ended or (job.end_s or 0.0) > now - DAY_S:

@@ -126,7 +126,7 @@ class Round:
                         guarded(worlds[id], partial(inway.look, found=ways))
             yield
         for id, standing in inway.asked_to_make_way(self.ctx, ways):
-            holders = [one for one in holders if one.borrower.job != id]
+            holders = [one for one in holders if one.job != id]
             for world in self._load([id]).values():
                 in_savepoint(world, partial(inway.make_way, stands=standing))
             yield

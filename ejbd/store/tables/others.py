@@ -33,6 +33,18 @@ class OtherJob(Base):
     __table_args__ = (Index("ix_other_jobs_open", "open", "changed_s"), Index("ix_other_jobs_start", "start_s"))
 
 
+class OtherPriority(Base):
+    """With which priority a batch job waited last, EJB's own too. Written once, when it is seen to wait no more."""
+
+    __tablename__ = "other_priorities"
+
+    batch_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    priority: Mapped[int] = mapped_column(BigInteger)
+    started_s: Mapped[float]
+
+    __table_args__ = (Index("ix_other_priorities_started", "started_s"),)
+
+
 class OtherGap(Base):
     """A time in which no poll looked for so long that a job may have come and gone unseen."""
 

@@ -47,7 +47,7 @@
   let over = false; // the browser is signed out: nothing is asked for any more
 
   function say(text, gone) {
-    if (told && told.textContent !== text) {
+    if (told && !old && told.textContent !== text) {
       told.textContent = text;
       told.classList.toggle("gone", gone);
     }
@@ -68,12 +68,26 @@
   function end() {
     if (over) return;
     over = true;
+    old = false;
     say("signed out; what is shown may be old: ", true);
     if (!told) return;
+    told.append(again("sign in again"));
+  }
+
+  function again(words) {
     const back = document.createElement("a");
     back.href = location.href;
-    back.textContent = "sign in again";
-    told.append(back);
+    back.textContent = words;
+    return back;
+  }
+
+  let old = false; // the daemon was upgraded: what comes now is meant for another script and other styles
+
+  function upgraded() {
+    if (old) return;
+    say("the daemon was upgraded: ", true);
+    old = true;
+    if (told) told.append(again("load this page anew"));
   }
 
   // A stream that is refused says no more than one that nothing answers.
@@ -132,7 +146,10 @@
   });
   document.body.addEventListener("htmx:afterRequest", (event) => {
     took = now() - looked;
-    if (event.detail.successful) have = event.detail.xhr.getResponseHeader("X-EJB-Is") || "";
+    if (!event.detail.successful) return;
+    have = event.detail.xhr.getResponseHeader("X-EJB-Is") || "";
+    const made = event.detail.xhr.getResponseHeader("X-EJB-Made");
+    if (made && made !== document.body.dataset.made) upgraded();
   });
   document.body.addEventListener("htmx:responseError", (event) => {
     if (event.detail.xhr.status === 401) end();

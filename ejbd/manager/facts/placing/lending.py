@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ejbd.core.bundling.guard import folding_pays
 from ejbd.core.placing import Host, Seat, place
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
 from ejbd.store.models import Epoch, Subjob
+from ejbd.store.states import EpochState
 
 
 class InPlace(NamedTuple):
@@ -21,6 +23,27 @@ class InPlace(NamedTuple):
 
     seats: tuple[Seat, ...]
     lent: dict[str, int]
+
+
+def lends(world: JobWorld, epoch: Epoch, subjob: str) -> bool:
+    """Whether the ranks that run have a subjob's processors without one of them being its worker's own."""
+    if world.ctx.queue_settings(world.job.queue).in_place == "off" or epoch.state != EpochState.RUNNING:
+        return False
+    theirs = {worker.id for worker in world.workers if worker.subjob_id == subjob}
+    return not any(seat.worker in theirs for seat in epoch.placement)
+
+
+def left_for_others(world: JobWorld, epoch: Epoch) -> list[str]:
+    """Subjobs that the guard may ask the ranks to leave in place: where the Delta(2) of its application makes that pay.
+
+    Their memory is no matter: each rank stays in that of the subjob where its worker is.
+    """
+    if epoch.size != world.job.processes:
+        return []
+    measured = next((one.penalty.delta for one in world.deltas if one.degree == 2), None)
+    if not folding_pays(measured):
+        return []
+    return [id for id in world.job.members if lends(world, epoch, id)]
 
 
 def in_place(world: JobWorld, epoch: Epoch, members: Sequence[Subjob]) -> InPlace | None:

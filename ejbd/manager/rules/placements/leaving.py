@@ -89,7 +89,16 @@ def _begins_anew(world: JobWorld, ends: Decision) -> Effects[None]:
 
 
 def gives_back(world: JobWorld, question: Question, decision: Decision, to: str) -> Effects[None]:
-    """Checkpoint and wait again, since a batch job (`to`) that waits fits into what this one holds."""
+    """Checkpoint and wait again, since a batch job (`to`) that waits fits into what this one holds.
+
+    Or leave some subjobs, where the ranks need not be moved for it (`in_place` of the queue).
+    """
+    if decision.kind is DecisionKind.LEAVE:
+        yield note(world.job, decision_key=verdict(decision), expected_completion_s=decision.expected_completion_s)
+        more = {"given_to": to, **told(world, question, decision)}
+        yield from _tell_leaving(world, EventKind.DECISION_SHRINK, decision, **more)
+        yield Want(world.job, [m for m in world.job.members if m not in decision.cancel])
+        return
     yield note(world.job, decision_key=verdict(decision), expected_completion_s=None)
     yield from _tell_leaving(
         world, EventKind.DECISION_SUSPEND, decision, given_to=to, **told(world, question, decision)

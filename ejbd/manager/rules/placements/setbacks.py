@@ -26,6 +26,7 @@ from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, begins_again, holds_shell
 from ejbd.manager.facts.missed import began_s, missed_s, was_away
 from ejbd.manager.facts.placing import movability as moving
+from ejbd.manager.facts.placing.lending import lends
 from ejbd.manager.facts.times import CLOCKS_S
 from ejbd.manager.rules.placements import generations, movability
 from ejbd.store.models import Epoch, Subjob, Worker
@@ -79,19 +80,12 @@ def give_up(world: JobWorld, subjob: Subjob, why: str) -> Effects[None]:
         return
     yield Release(subjob, why)
     yield Want(job, [m for m in job.members if m != subjob.id])
-    if epoch is not None and _lends(world, epoch, subjob):
+    if epoch is not None and lends(world, epoch, subjob.id):
         return  # no rank was there: they go on without its processors
     if epoch is not None and job.state == JobState.RUNNING and subjob.id in epoch.members:
         survivors = [m for m in epoch.members if m != subjob.id]
         lost = f"{subjob.id} is lost: {why}"
         yield from fail_epoch(world, epoch, EpochCode.SUBJOB_LOST, lost, members=survivors, theirs=subjob.warned)
-
-
-def _lends(world: JobWorld, epoch: Epoch, subjob: Subjob) -> bool:
-    """Whether the ranks that run have a subjob's processors without one of them being its worker's own."""
-    theirs = {worker.id for worker in world.workers if worker.subjob_id == subjob.id}
-    in_place = world.ctx.queue_settings(world.job.queue).in_place == "on"
-    return in_place and epoch.state == EpochState.RUNNING and not any(seat.worker in theirs for seat in epoch.placement)
 
 
 def lost_worker(world: JobWorld, worker: Worker, why: str, *, left_s: float | None = None) -> Effects[None]:

@@ -25,6 +25,7 @@ from ejbd.manager.facts import drains
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.placing.lending import left_for_others
 from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
@@ -33,10 +34,22 @@ from ejbd.wire.kinds import SubjobRole
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """An elastic job that borrows, and the tags of the subjobs that it runs on."""
+    """An elastic job that borrows, and the subjobs that it runs on: their tags by their ids.
 
-    borrower: Borrower
-    tags: tuple[str, ...]
+    `all_of_it`: what it gives back by a checkpoint, `folded`: what in place; None where it does not.
+    """
+
+    job: str
+    tags: dict[str, str]
+    all_of_it: Borrower | None
+    folded: Borrower | None
+
+    def gives(self, in_place: bool) -> Borrower | None:
+        return self.folded if in_place else self.all_of_it
+
+    def tags_of(self, one: Borrower) -> list[str]:
+        """Of what it would give back so."""
+        return [tag for id, tag in self.tags.items() if not one.leaves or id in one.leaves]
 
 
 def anybody_waits(ctx: Context) -> bool:
@@ -61,9 +74,14 @@ def holder(world: JobWorld) -> Holder | None:
         return None
     if ctx.now < epoch.running_s + max(world.cost.lambda_s, COMPUTES_S):
         return None
-    found = world.policy.borrows(_state(world), ctx.now)
+    policy, state = world.policy, _state(world)
+    lent = left_for_others(world, epoch)
+    folded = policy.folds(state, lent, ctx.now) if lent else None
+    all_of_it = policy.borrows(state, ctx.now)
+    if folded is None and all_of_it is None:
+        return None
     members = [s for s in world.open_subjobs if s.id in job.members and s.state == SubjobState.RUNNING]
-    return None if found is None else Holder(found, tuple(subjob.tag for subjob in members))
+    return Holder(job.id, {subjob.id: subjob.tag for subjob in members}, all_of_it, folded)
 
 
 def look(world: JobWorld, found: list[Holder]) -> None:
@@ -87,15 +105,19 @@ def asked_back(ctx: Context, holders: Sequence[Holder]) -> list[tuple[str, Lendi
     found: list[tuple[str, Lending]] = []
     left = list(holders)
     for pool in pools(view, ctx.now, LOOKED_AT, ours.subjobs):
-        borrowers = [(one.borrower, [running[tag] for tag in one.tags if tag in running]) for one in left]
         placeholders = _placeholders(ctx, pool, ours.served)
         promised = ctx.promises.free_for({job.id for job in pool.waiting})
         vain = set(ctx.promises.in_vain).union(() if drained.isdisjoint(pool.nodes) else placeholders)
-        what = lending(pool, placeholders, vain, borrowers, leaves, _asked(pool, ours), promised)
-        gone = givers(what)
-        found += [(id, what) for id in gone]
-        leaves += [job for one, jobs in borrowers if one.job in gone for job in jobs]
-        left = [one for one in left if one.borrower.job not in gone]
+        for in_place in (True, False):  # what costs no checkpoint comes first
+            some = [(gives, one.tags_of(gives)) for one in left if (gives := one.gives(in_place)) is not None]
+            if not some:
+                continue
+            borrowers = [(gives, [running[tag] for tag in tags if tag in running]) for gives, tags in some]
+            what = lending(pool, placeholders, vain, borrowers, leaves, _asked(pool, ours), promised)
+            gone = givers(what)
+            found += [(id, what) for id in gone]
+            leaves += [job for one, jobs in borrowers if one.job in gone for job in jobs]
+            left = [one for one in left if one.job not in gone]
     return found
 
 
@@ -109,7 +131,7 @@ def give_back(world: JobWorld, what: Lending) -> Effects[None]:
         Situation.ASKED_BACK, _state(world), (), ctx.now, world.parameters(), settings.policy, lending=what
     )
     decision = question.answer()
-    if decision.kind is not DecisionKind.SUSPEND:
+    if decision.kind not in (DecisionKind.SUSPEND, DecisionKind.LEAVE):
         return
     to = givers(what)[world.job.id]
     held = next(one.held for one in what.borrowers if one.job == world.job.id)
