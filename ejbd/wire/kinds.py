@@ -171,6 +171,8 @@ class EventKind(StrEnum):
     SUBJOB_RERUN = "subjob.rerun"
     SUBJOB_WARNED = "subjob.warned"
     SUBJOB_HELD = "subjob.held"
+    SUBJOB_STAYS = "subjob.stays"
+    SUBJOB_MAY_BEGIN = "subjob.may-begin"
     SUBJOB_LET_GO = "subjob.let-go"
     SUBJOB_ALTERED = "subjob.altered"
     SUBJOB_ADOPTED = "subjob.adopted"

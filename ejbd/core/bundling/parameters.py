@@ -114,8 +114,7 @@ class BundlingParameters(Parameters):
         Parameter(
             says="no elastic job starts on its J0 before it would under plain EASY, as long as one that is not elastic "
             "waits though it would have started by then",
-            more="room is borrowed all the same; it goes with the guard",
-            simulated_only=True,
+            more="room is borrowed all the same; it goes with the guard (docs/policies.md)",
         ),
     ] = False
 
