@@ -38,7 +38,9 @@ def keep_turns(w: World) -> None:
     kept = 0
     for at in range(w.count[QUEUED]):
         job = w.queue[at]
-        stays = beyond and kept < STAY_AT_MOST and w.mode[job] in (WAITING, RUNNING) and is_before(w.shadow.start[job], now)
+        stays = (
+            beyond and kept < STAY_AT_MOST and w.mode[job] in (WAITING, RUNNING) and is_before(w.shadow.start[job], now)
+        )
         w.queue_processors[at] = w.processors[job] + (w.count[TOTAL] if stays else 0)
         kept += 1 if stays else 0
     w.count[KEPT] = kept

@@ -21,8 +21,19 @@ from ejbd.sim.models import Model, generate
 from ejbd.sim.run import Policy, refuse_fault
 from ejbd.sim.turns import keep_turns
 from ejbd.sim.workload import workload_of
-from ejbd.sim.world import DONE, ELASTIC, NOW, ON_PLACE_HOLDER, QUEUED, RIGID, RUNNING, TOTAL, WAITING, kernel_rules
-from ejbd.sim.world import new_world
+from ejbd.sim.world import (
+    DONE,
+    ELASTIC,
+    NOW,
+    ON_PLACE_HOLDER,
+    QUEUED,
+    RIGID,
+    RUNNING,
+    TOTAL,
+    WAITING,
+    kernel_rules,
+    new_world,
+)
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
@@ -111,8 +122,7 @@ def test_a_shadow_made_anew_takes_what_runs_as_begun() -> None:
 
 @pytest.fixture
 def live(tmp_path: Path, store: Store) -> LiveWorld:
-    world = LiveWorld(tmp_path, store, suspend=True, guard="on", j0_in_turn=True)
-    return world
+    return LiveWorld(tmp_path, store, suspend=True, guard="on", j0_in_turn=True)
 
 
 NARROW = BatchJobView("90", "n", "eve", "batch", BatchState.RUNNING, 16, 1000.0, start_s=1_000_000.0)

@@ -2,7 +2,7 @@
 
 A shadow is of the queues that share nodes. It has what waits for them and what runs there, but for EJB's own subjobs:
 an elastic job is its J0. How long that would have run is the work that the job had done at its end. The shadow is in
-memory. A daemon that starts makes it anew from what is listed, and so does one whose nodes come and go.
+memory. It is made anew from what is listed where a daemon starts, and where nodes come or go.
 """
 
 from __future__ import annotations
