@@ -136,7 +136,7 @@ def measure(where: Path, options: argparse.Namespace) -> None:
     dice = random.Random(1)
     clock = Clock(NOW)
     batch: BatchSystem = MemoryBatch(clock)
-    queues = {"default": QueueSettings(elasticity=Elasticity.ON, suspend=options.turns, j0_in_turn=options.turns)}
+    queues = {"default": QueueSettings(elasticity=Elasticity.ON, j0_in_turn=options.turns)}
     settings = Settings(state_dir=where, queues=queues)
     store = Store(settings.url_of_database)
     store.upgrade()
