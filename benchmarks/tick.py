@@ -1,6 +1,6 @@
 """What one whole poll costs the daemon once the batch system has answered: rows, differences, decisions, commits.
 
-    python benchmarks/tick.py [--elastic 1000] [--queued 10000] [--nodes 4096] [--runs 5] [--directory DIR]
+    python benchmarks/tick.py [--elastic 1000] [--queued 10000] [--nodes 4096] [--runs 5] [--directory DIR] [--turns]
 
 `--elastic` jobs wait in a real store (SQLite, synchronous=FULL), their J0 pending at a batch system of `--nodes` nodes
 of 32 processors where `--queued` other jobs wait too; no processor is free, so that all of them go on waiting. Measured
@@ -136,7 +136,7 @@ def measure(where: Path, options: argparse.Namespace) -> None:
     dice = random.Random(1)
     clock = Clock(NOW)
     batch: BatchSystem = MemoryBatch(clock)
-    queues = {"default": QueueSettings(elasticity=Elasticity.ON)}
+    queues = {"default": QueueSettings(elasticity=Elasticity.ON, j0_in_turn=options.turns)}
     settings = Settings(state_dir=where, queues=queues)
     store = Store(settings.url_of_database)
     store.upgrade()
@@ -193,6 +193,7 @@ def measure(where: Path, options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--elastic", type=int, default=1000)
+    parser.add_argument("--turns", action="store_true", help="with j0_in_turn: a shadow of all these jobs")
     parser.add_argument("--queued", type=int, default=10_000)
     parser.add_argument("--nodes", type=int, default=4096)
     parser.add_argument("--runs", type=int, default=5)

@@ -56,14 +56,33 @@ def new_shadow(jobs: int, processors: int, unit: int, ints: Callable[[int], Any]
 
 
 @kernel
-def shadow_arrives(s: Shadow, job: int, processors: int, walltime_s: float, now: float) -> None:
-    """A job comes, waits behind all others, and starts if it may. What ends by now has ended before."""
-    at = s.counts[QUEUED]
+def shadow_joins(s: Shadow, job: int, processors: int, walltime_s: float, at: int) -> None:
+    """A job comes, and waits at this place of the queue, ahead of what was there; nothing starts yet."""
+    count = s.counts[QUEUED]
+    for index in range(count, at, -1):
+        s.queue[index] = s.queue[index - 1]
+        s.processors[index] = s.processors[index - 1]
+        s.walltimes[index] = s.walltimes[index - 1]
     s.queue[at] = job
     s.processors[at] = processors
     s.walltimes[at] = walltime_s
-    s.counts[QUEUED] = at + 1
-    _pass(s, now)
+    s.counts[QUEUED] = count + 1
+
+
+@kernel
+def shadow_leaves(s: Shadow, job: int, now: float) -> None:
+    """A job is gone that never began in reality: it waits no longer, or its processors come free now."""
+    if s.start[job] < math.inf:
+        s.end[job] = now
+        return
+    kept = 0
+    for at in range(s.counts[QUEUED]):
+        if s.queue[at] != job:
+            s.queue[kept] = s.queue[at]
+            s.processors[kept] = s.processors[at]
+            s.walltimes[kept] = s.walltimes[at]
+            kept += 1
+    s.counts[QUEUED] = kept
 
 
 @kernel
@@ -85,13 +104,21 @@ def shadow_next(s: Shadow) -> float:
 
 
 @kernel
-def shadow_turns_to(s: Shadow, now: float) -> None:
-    """All that ends by now, each with a pass of EASY."""
+def shadow_steps(s: Shadow, now: float) -> bool:
+    """What ends next, if it does so by now, with a pass of EASY. False: nothing does."""
     time = shadow_next(s)
-    while time <= now:
-        _end_by(s, time)
-        _pass(s, time)
-        time = shadow_next(s)
+    if time > now:
+        return False
+    _end_by(s, time)
+    shadow_passes(s, time)
+    return True
+
+
+@kernel
+def shadow_turns_to(s: Shadow, now: float) -> None:
+    """All that ends by now."""
+    while shadow_steps(s, now):
+        pass
 
 
 @kernel
@@ -122,8 +149,8 @@ def _release(s: Shadow, planned_s: float, processors: int) -> None:
 
 
 @kernel
-def _pass(s: Shadow, now: float) -> None:
-    """One pass of EASY over those that wait."""
+def shadow_passes(s: Shadow, now: float) -> None:
+    """One pass of EASY over those that wait. What ends by now has ended before."""
     count = s.counts[QUEUED]
     if count == 0 or s.counts[FREE] <= 0:
         return

@@ -5,9 +5,10 @@ A J0 that stays counts as wider than the machine, which EASY passes over.
 
 from __future__ import annotations
 
-from ejbd.core.bundling.turns import is_before, waits_beyond
+from ejbd.core.bundling.turns import STAY_AT_MOST, is_before, waits_beyond
 from ejbd.core.kernel import kernel
-from ejbd.core.shadow import shadow_arrives, shadow_turns_to
+from ejbd.core.shadow import QUEUED as SHADOW_QUEUED
+from ejbd.core.shadow import shadow_joins, shadow_passes, shadow_turns_to
 from ejbd.sim.world import HEAD, KEPT, NEXT, NOW, QUEUED, RIGID, RUNNING, SEEN, TOTAL, TURNS, WAITING, World
 
 
@@ -18,10 +19,12 @@ def keep_turns(w: World) -> None:
         return
     now = w.clock[NOW]
     shadow_turns_to(w.shadow, now)
-    while w.count[SEEN] < w.count[NEXT]:
-        job = w.count[SEEN]
-        w.count[SEEN] += 1
-        shadow_arrives(w.shadow, job, w.processors[job], w.walltime[job], now)
+    if w.count[SEEN] < w.count[NEXT]:
+        while w.count[SEEN] < w.count[NEXT]:
+            job = w.count[SEEN]
+            w.count[SEEN] += 1
+            shadow_joins(w.shadow, job, w.processors[job], w.walltime[job], w.shadow.counts[SHADOW_QUEUED])
+        shadow_passes(w.shadow, now)
     beyond = False
     for at in range(w.count[QUEUED]):
         job = w.queue[at]
@@ -35,7 +38,9 @@ def keep_turns(w: World) -> None:
     kept = 0
     for at in range(w.count[QUEUED]):
         job = w.queue[at]
-        stays = beyond and w.mode[job] in (WAITING, RUNNING) and is_before(w.shadow.start[job], now)
+        stays = (
+            beyond and kept < STAY_AT_MOST and w.mode[job] in (WAITING, RUNNING) and is_before(w.shadow.start[job], now)
+        )
         w.queue_processors[at] = w.processors[job] + (w.count[TOTAL] if stays else 0)
         kept += 1 if stays else 0
     w.count[KEPT] = kept

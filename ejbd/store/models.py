@@ -178,6 +178,7 @@ class Subjob(Base):
     # Of an array: `all` its indices, `ended` state -> indices, `code` the highest, `running` how many (docs/slurm.md).
     elements: Mapped[dict[str, Any] | None]
     releasing: Mapped[bool] = mapped_column(Boolean, default=False)  # told to end; takes no more ranks
+    stays: Mapped[bool] = mapped_column(Boolean, default=False)  # of J0: kept from beginning until its turn
     joined: Mapped[bool] = mapped_column(Boolean, default=False)  # has been made a member once
 
     __table_args__ = (

@@ -23,6 +23,13 @@ class Reason(TypedDict):
     reason: str
 
 
+class Staying(TypedDict):
+    """A sentence, and its code."""
+
+    reason: str
+    code: str
+
+
 class EndsAsJob(TypedDict):
     """`reduced`: J0 was made so small that it begins soon. `reason`: why it was not, else ""."""
 
@@ -609,6 +616,8 @@ CATALOGUE: dict[EventKind, Told] = {
     K.SUBJOB_WARNED: Told("the batch system warned that it will end it", SubjobWarned),
     K.SUBJOB_HELD: Told("J0, or what is passed through, is held at the batch system from outside", Reason),
     K.SUBJOB_LET_GO: Told("that hold is over", Reason),
+    K.SUBJOB_STAYS: Told("J0 is kept from beginning until its turn (j0_in_turn)", Staying),
+    K.SUBJOB_MAY_BEGIN: Told("J0 may begin again", Nothing),
     K.SUBJOB_ALTERED: Told("J0, or what is passed through, was altered from outside while it waits", SubjobAltered),
     K.SUBJOB_ADOPTED: Told("it stood by, and is the job's next run", Reason),
     K.SUBJOB_ASIDE: Told("the job goes on without J0, and keeps J0's number to its end", Reason),

@@ -172,6 +172,8 @@ class EventKind(StrEnum):
     SUBJOB_WARNED = "subjob.warned"
     SUBJOB_HELD = "subjob.held"
     SUBJOB_LET_GO = "subjob.let-go"
+    SUBJOB_STAYS = "subjob.stays"
+    SUBJOB_MAY_BEGIN = "subjob.may-begin"
     SUBJOB_ALTERED = "subjob.altered"
     SUBJOB_ADOPTED = "subjob.adopted"
     SUBJOB_ASIDE = "subjob.aside"

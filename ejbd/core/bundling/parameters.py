@@ -112,10 +112,8 @@ class BundlingParameters(Parameters):
     j0_in_turn: Annotated[
         bool,
         Parameter(
-            says="no elastic job starts on its J0 before it would under plain EASY, as long as one that is not elastic "
-            "waits though it would have started by then",
-            more="room is borrowed all the same; it goes with the guard",
-            simulated_only=True,
+            says="no elastic job starts on its J0 before its turn under plain EASY while others wait beyond theirs",
+            more="it goes with the guard (docs/policies.md)",
         ),
     ] = False
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 from ejbd.core.kernel import kernel
 
 BEYOND_S = 60.0  # so long a job may wait beyond its turn before any J0 stays
+STAY_AT_MOST = 100  # J0s, from the head of the queue on: each costs the batch system a command to stay, and one to go
+TOLD = "J0 waits for its turn: without elasticity it would not have started yet, and another job waits beyond its own"
 
 
 @kernel

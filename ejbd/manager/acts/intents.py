@@ -116,6 +116,10 @@ def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, 
         reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
         of_what_waits = intent.kind in (IntentKind.STAY, IntentKind.BEGIN, IntentKind.LOWER)
         begun_already = of_what_waits and subjob is not None and subjob.state in STARTED_SUBJOB
+        j0 = subjob is not None and subjob.role == SubjobRole.PLACEHOLDER
+        # What was repeated later may be overtaken: a J0 stays or goes by what was decided last.
+        if j0 and subjob is not None:
+            begun_already |= intent.kind == (IntentKind.BEGIN if subjob.stays else IntentKind.STAY)
         too_late = intent.kind == IntentKind.ASIDE and subjob is not None and subjob.releasing
         if subjob is not None and (SubjobState(subjob.state).terminal or reissued or begun_already or too_late):
             move_intent(session, intent, IntentState.DROPPED, now)

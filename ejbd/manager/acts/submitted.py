@@ -19,6 +19,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.pauses import pause_s
 from ejbd.manager.facts.queues import Failing
 from ejbd.manager.rules.learning import gaps
+from ejbd.manager.rules.planning import turns
 from ejbd.manager.rules.queues import queuepause
 from ejbd.store.flows import WORKFLOWS_TOPIC
 from ejbd.store.models import Intent, Job, Subjob, Worker, WorkflowRun
@@ -150,6 +151,8 @@ def stays(ctx: Context, id: int) -> None:
     session = ctx.session
     intents.done(session, [id], ctx.now)
     subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
+    if subjob.role == SubjobRole.PLACEHOLDER:
+        return  # until its turn, which polls see
     job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
     world = JobWorld(ctx, job)
     carry_out(world, gaps.stays(world, subjob))
@@ -159,6 +162,10 @@ def did_not_stay(ctx: Context, id: int, message: str) -> None:
     session = ctx.session
     intents.failed(session, id, message, ctx.now)
     intent = session.get_one(Intent, id)
+    subjob = session.get_one(Subjob, intent.subjob_id)
+    if subjob.role == SubjobRole.PLACEHOLDER:
+        carry_out(ctx, turns.cannot_stay(ctx, subjob))
+        return
     job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
     carry_out(ctx, gaps.cannot_stay(job, message))
 

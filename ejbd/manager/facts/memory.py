@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ejbd.manager.facts.promises import Promises
+from ejbd.manager.facts.room.turns import Turns
 from ejbd.manager.facts.usage import Usage
 
 Offer = tuple[str, dict[str, Any]]
@@ -41,6 +42,7 @@ class Memory:
     raises_from_s: float = 0.0  # when limits may be lowered again that have to be raised
     changed: dict[str, Changed] | None = None  # by subjobs, as told (None: not read yet)
     rests: bool = False  # the batch system's scheduling is switched off, as told
+    turns: Turns = field(default_factory=Turns)  # of J0s; no reader is told
     stops_stand: bool = True  # a queue may be stopped that lost (True: not known yet)
 
     def snapshot(self) -> Memory:
@@ -62,3 +64,4 @@ class Memory:
         self.fitting.update({key: since_s + by_s for key, since_s in self.fitting.items()})
         self.promises.shift(by_s)
         self.usage.shift(by_s)
+        self.turns.shift()

@@ -145,7 +145,7 @@ class Reconciler:
         waits = row.state == SubjobState.PENDING and not (seen.state.ended or seen.state.holds_processors)
         if not waits or row.role == SubjobRole.SUBJOB or job is None:
             return False
-        if changes.news(self._context(), row, seen, job.held) is not None:
+        if changes.news(self._context(), row, seen, job.held or row.stays) is not None:
             return False
         if row.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
             return False  # its first promise

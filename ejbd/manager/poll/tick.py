@@ -16,6 +16,7 @@ from ejbd.core.view import ClusterView
 from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.listing.roster import Roster, Specs
+from ejbd.manager.poll import turns
 from ejbd.manager.poll.reconciling import Reconciler
 from ejbd.manager.poll.round import Round
 from ejbd.manager.rules.looks import drains
@@ -65,6 +66,7 @@ class Tick:
         ctx = self._context()
         carry_out(ctx, drains.mark(ctx))
         yield
+        yield from turns.pieces(self._context, self._view, self._roster)
         decisions = Round(self._context(), self._roster, reconciler.looked_at, self._specs)
         for _ in decisions.pieces():
             yield

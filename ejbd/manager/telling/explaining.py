@@ -20,6 +20,7 @@ from ejbd.manager.facts.times import work_now
 from ejbd.manager.jobspec.ownwords import told
 from ejbd.manager.rules.learning import standby
 from ejbd.manager.rules.linked import dependencies, elements
+from ejbd.manager.rules.planning import turns
 from ejbd.manager.rules.planning.decide import Decider
 from ejbd.manager.rules.signals import periodic
 from ejbd.manager.telling.told import ToldDecision, ToldExplanation
@@ -35,6 +36,12 @@ def _off(ctx: Context, job: Job) -> str:
     rests = "" if ctx.view.schedules else "the batch system's scheduling is switched off"
     why = rests or ctx.view.blind or auto.why_off(ctx, job.queue)
     return f"; it is not started early: {why}" if why else ""
+
+
+def _in_turn(ctx: Context, job: Job) -> str:
+    """That J0 stays in the queue until its turn."""
+    said = turns.told(ctx, job) if job.elastic and JobState(job.state) not in TERMINAL_JOB else ""
+    return f"; {said}" if said else ""
 
 
 def _kept(ctx: Context, job: Job) -> str:
@@ -90,6 +97,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
         + _postponed(ctx, job)
         + _paused(ctx, job)
         + _off(ctx, job)
+        + _in_turn(ctx, job)
         + _limits(world)
         + _kept(ctx, job)
         + _shell(job)

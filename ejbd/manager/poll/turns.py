@@ -1,0 +1,181 @@
+"""Which J0s stay in the queue, live: core's rule (:mod:`ejbd.core.bundling.turns`) on what polls show.
+
+A shadow is of the queues that share nodes. It has what waits for them and what runs there, but for EJB's own subjobs:
+an elastic job is its J0. How long that would have run is the work that the job had done at its end. The shadow is in
+memory. It is made anew from what is listed where a daemon starts, and where nodes come or go.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from ejbd.core.alongside import JOBS_AT_ONCE, Alongside, Listed
+from ejbd.core.bundling.turns import STAY_AT_MOST, is_before, waits_beyond
+from ejbd.core.view import BatchState, ClusterView
+from ejbd.manager.acts.carrying import carry_out
+from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.listing.roster import Roster, SubjobRow
+from ejbd.manager.facts.room.turns import Turns
+from ejbd.manager.facts.times import work_now
+from ejbd.manager.rules.planning import turns as rule
+from ejbd.store.states import JobState, SubjobState
+from ejbd.wire.kinds import SubjobRole
+
+ACTS_AT_ONCE = 50  # J0s that are made to stay or let go at one poll, each by a command of the batch system
+_PARTS = (SubjobRole.SUBJOB, SubjobRole.STANDBY, SubjobRole.ASIDE)  # of jobs that are in the shadow as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """J0s, by their jobs, that are to stay from now on, and those that may go."""
+
+    stay: list[SubjobRow]
+    go: list[SubjobRow]
+
+
+def pieces(context: Callable[[], Context], view: ClusterView, roster: Roster) -> Iterator[None]:
+    """Bring the shadows up to the view, and have J0s stay or go, some milliseconds each time. `context` is that of the
+    transaction which is under way."""
+    ctx = context()
+    turns, on = ctx.memory.turns, rule.queues(ctx, view)
+    if not on and not turns.shadows and not _any_stays(roster):
+        return
+    found = Wanted([], [])
+    yield from look(turns, view, roster, on, found)
+    for at, row in enumerate([*found.go, *found.stay][:ACTS_AT_ONCE], 1):
+        carry_out(context(), rule.stays(context(), row.id) if row in found.stay else rule.goes(context(), row.id))
+        if at % 8 == 0:
+            yield
+    yield
+
+
+def _any_stays(roster: Roster) -> bool:
+    return any(row.stays for rows in roster.subjobs.values() for row in rows)
+
+
+def look(turns: Turns, view: ClusterView, roster: Roster, on: Collection[str], found: Wanted) -> Iterator[None]:
+    """Bring the shadows up to the view and fill in what is wanted. `on`: the queues in which the rule is."""
+    staying: set[str] = set()
+    groups = _groups(view, on)
+    for gone in turns.shadows.keys() - set(groups):
+        del turns.shadows[gone]
+    if not view.blind and not view.unparsed:
+        for queues in groups:
+            yield from _look(turns, view, roster, queues, on, found, staying)
+    for rows in roster.subjobs.values():
+        for row in rows:
+            if row.stays and row.id not in staying and row.state == SubjobState.PENDING and not row.releasing:
+                job = roster.jobs.get(row.job_id)
+                if job is not None and not job.held:  # a user's hold is not let go with it
+                    found.go.append(row)
+    turns.refused &= {row.id for rows in roster.subjobs.values() for row in rows} if turns.refused else set()
+
+
+def _groups(view: ClusterView, on: Collection[str]) -> list[frozenset[str]]:
+    """Queues that share nodes with one in which the rule is."""
+    nodes = {one.name: frozenset(node.name for node in view.usable_nodes(one.name)) for one in view.queues if one.up}
+    found: list[frozenset[str]] = []
+    for name in on:
+        if any(name in group for group in found):
+            continue
+        group, reach = {name}, set(nodes.get(name, ()))
+        more = True
+        while more:
+            near = {other for other, own in nodes.items() if other not in group and not reach.isdisjoint(own)}
+            group |= near
+            reach = reach.union(*(nodes[other] for other in near)) if near else reach
+            more = bool(near)
+        found.append(frozenset(group))
+    return found
+
+
+def _look(
+    turns: Turns,
+    view: ClusterView,
+    roster: Roster,
+    queues: frozenset[str],
+    on: Collection[str],
+    found: Wanted,
+    staying: set[str],
+) -> Iterator[None]:
+    usable = {node.name: node.processors for name in queues for node in view.usable_nodes(name)}
+    unit = max((one.processor_quantum for one in view.queues if one.name in queues), default=1)
+    total, shadow = sum(usable.values()), turns.shadows.get(queues)
+    if total <= 0:
+        return
+    if shadow is None or (shadow.processors, shadow.unit) != (total, max(1, unit)):
+        shadow = turns.shadows[queues] = Alongside(total, max(1, unit))
+    ours = {row.tag: row for rows in roster.subjobs.values() for row in rows}
+    known = set(shadow.names)
+    listed: list[Listed] = []
+    waiting: list[tuple[str, SubjobRow | None]] = []
+    there: set[str] = set()
+    walltimes = {one.name: one.max_walltime_s for one in view.queues}
+    for place, job in enumerate(view.jobs):
+        if place % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
+            yield
+        if job.state.ended or not any(name in queues for name in job.queue.split(",")):
+            continue
+        row = ours.get(job.mark)
+        if row is not None and row.role in _PARTS:
+            continue
+        elastic = row is not None and row.role == SubjobRole.PLACEHOLDER
+        name = str(row.job_id) if row is not None and elastic else job.id
+        there.add(name)
+        may_start = job.state is BatchState.PENDING and not job.blocked
+        if not may_start and not job.state.holds_processors and name not in known:
+            continue
+        walltime_s = walltimes.get(job.queue) if job.walltime_s is None else job.walltime_s
+        waits = not job.state.holds_processors
+        begun_s = None if waits else job.start_s
+        if begun_s is not None and not elastic:
+            turns.begun[name] = begun_s
+        length_s = math.inf if walltime_s is None else walltime_s
+        listed.append(Listed(name, job.processors, length_s, place if waits else -1, begun_s))
+        if elastic and waits:
+            waiting.append((name, row))
+        elif may_start and not elastic:
+            waiting.append((name, None))
+    ended = _ended(turns, view, roster, known - there)
+    for name in known & roster.jobs.keys():
+        turns.rows[name] = roster.jobs[name]
+    yield from shadow.look(view.time_s, listed, ended)
+    for one in listed:
+        if one.name in roster.jobs:
+            turns.rows[one.name] = roster.jobs[one.name]
+    if not any(row is None and waits_beyond(shadow.turn_s(name), view.time_s) for name, row in waiting):
+        return
+    for name, row in waiting:
+        if row is None or row.state != SubjobState.PENDING or row.releasing or not _may_stay(roster, name, on):
+            continue
+        if len(staying) >= STAY_AT_MOST:
+            break
+        if not is_before(shadow.turn_s(name), view.time_s) or row.id in turns.refused:
+            continue
+        staying.add(row.id)
+        if not row.stays:
+            found.stay.append(row)
+
+
+def _may_stay(roster: Roster, job: str, on: Collection[str]) -> bool:
+    row = roster.jobs.get(job)
+    return row is not None and row.queue in on and row.state in (JobState.WAITING, JobState.RUNNING) and not row.held
+
+
+def _ended(turns: Turns, view: ClusterView, roster: Roster, gone: Collection[str]) -> dict[str, float | None]:
+    """How long each of these ran in its own shape; not those of which the batch system alone knows nothing more."""
+    ends = {job.id: job.end_s for job in view.jobs if job.state.ended and job.id in gone}
+    found: dict[str, float | None] = {}
+    for name in gone:
+        if name in roster.jobs:
+            continue  # an elastic job that goes on without its J0
+        row = turns.rows.pop(name, None)
+        if row is not None:
+            done_s = work_now(row, view.time_s)
+            found[name] = done_s if done_s > 0.0 or row.start_s is not None else None
+        else:
+            begun_s = turns.begun.pop(name, None)
+            found[name] = None if begun_s is None else max(0.0, (ends.get(name) or view.time_s) - begun_s)
+    return found

@@ -1,0 +1,180 @@
+"""Turns live: which J0s stay by what polls show is what stays in the simulation, and a J0 that stays goes again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ejbd.core.alongside import Alongside, Listed
+from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
+from ejbd.manager.facts.listing.roster import Roster
+from ejbd.manager.facts.room.turns import Turns
+from ejbd.manager.poll import turns as polled
+from ejbd.sim import engine
+from ejbd.sim.models import Model, generate
+from ejbd.sim.run import Policy, refuse_fault
+from ejbd.sim.turns import keep_turns
+from ejbd.sim.workload import workload_of
+from ejbd.sim.world import (
+    DONE,
+    ELASTIC,
+    NOW,
+    ON_PLACE_HOLDER,
+    QUEUED,
+    RIGID,
+    RUNNING,
+    TOTAL,
+    WAITING,
+    kernel_rules,
+    new_world,
+)
+from ejbd.store.store import Store
+from tests.fakes.live import LiveWorld
+
+RULES = BundlingParameters(
+    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, j0_in_turn=True
+)
+
+
+def shown(w: Any, staying: set[str]) -> tuple[ClusterView, Roster]:
+    """A simulated world as a daemon would see it at a poll: which jobs wait and run, and what its own have done."""
+    jobs, rows, subjobs = [], {}, {}
+    waits = [w.queue[at] for at in range(w.count[QUEUED])]
+    runs = [
+        job for job in range(len(w.submit)) if w.start[job] >= 0.0 and w.mode[job] in (RIGID, ON_PLACE_HOLDER)
+        and w.end[job] <= 0.0
+    ]  # fmt: skip
+    for job in [*waits, *runs]:
+        elastic, name = w.mode[job] in (WAITING, RUNNING, ON_PLACE_HOLDER), str(job)
+        state = BatchState.PENDING if job in waits else BatchState.RUNNING
+        started = None if job in waits else w.start[job]
+        jobs.append(BatchJobView(
+            name, f"ejb-{name}.0" if elastic else name, "ada", "batch", state, w.processors[job], w.walltime[job],
+            start_s=started, tag=f"ejb-{name}.0" if elastic else "",
+        ))  # fmt: skip
+        if elastic:
+            subjobs[name] = [SimpleNamespace(
+                id=f"{name}.0", job_id=name, tag=f"ejb-{name}.0", role="placeholder", releasing=False,
+                state="pending" if job in waits else "running", stays=f"{name}.0" in staying,
+            )]  # fmt: skip
+            state_of = "waiting" if w.mode[job] == WAITING else "running"
+            rows[name] = SimpleNamespace(
+                id=name, queue="batch", state=state_of, held=False, start_s=0.0, work_s=w.run[job], work_rate=0.0,
+                work_as_of_s=None,
+            )  # fmt: skip
+    total = w.count[TOTAL]
+    view = ClusterView(
+        w.clock[NOW], (NodeView("n1", total, 0, True, ("batch",)),), tuple(jobs),
+        (QueueView("batch", True, None, 1, total),), Reservations.PROCESSORS,
+    )  # fmt: skip
+    return view, Roster(rows, subjobs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", [Model.LUBLIN, Model.SHORT_HEAVY])
+def test_live_and_simulated_decide_alike(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = generate(model, jobs=300, processors=64, seed=2, load=0.95, overestimate=10.0)
+    load = workload_of(log, model.value, processors=64)
+    wide = np.where(load.jobs.processors >= 8, ELASTIC, 0)
+    w: Any = new_world(load.jobs, load.processors, wide, elastic_rows=512, plain=True, turns=True)
+    turns, staying, stayed = Turns(), set[str](), 0
+
+    def both(w: Any) -> None:
+        nonlocal staying, stayed
+        keep_turns(w)
+        view, roster = shown(w, staying)
+        wanted = polled.Wanted([], [])
+        for _ in polled.look(turns, view, roster, ["batch"], wanted):
+            pass
+        staying = (staying - {row.id for row in wanted.go}) | {row.id for row in wanted.stay}
+        waits = {f"{w.queue[at]}.0" for at in range(w.count[QUEUED])}
+        there = {f"{w.queue[at]}.0" for at in range(w.count[QUEUED]) if w.queue_processors[at] > w.count[TOTAL]}
+        staying &= waits
+        assert staying == there, w.clock[NOW]
+        stayed = max(stayed, len(there))
+
+    monkeypatch.setattr(engine, "keep_turns", both)
+    rules = kernel_rules(RULES, arrays=False)
+    while engine.next_time(w) < np.inf:
+        engine.step(w, Policy.EJB, engine.PAPER_TIES, rules)
+        refuse_fault(w)
+    assert stayed > 1, "the rule had something to do"
+    assert all(mode in (RIGID, DONE) or w.end[job] > 0 for job, mode in enumerate(w.mode[: len(load)]))
+
+
+def test_a_shadow_made_anew_takes_what_runs_as_begun() -> None:
+    shadow = Alongside(8)
+    running, head, narrow = Listed("a", 6, 100.0, -1, 50.0), Listed("b", 8, 100.0, 0), Listed("c", 2, 40.0, 1)
+    for _ in shadow.look(90.0, [running, head, narrow], {}):
+        pass
+    assert (shadow.turn_s("a"), shadow.turn_s("c")) == (50.0, 90.0), "c is backfilled: it ends before a is to"
+    assert shadow.turn_s("b") == float("inf") and shadow.heads("b")
+    for _ in shadow.look(140.0, [head], {"a": 60.0, "c": 50.0}):
+        pass
+    assert shadow.turn_s("b") == 140.0
+    assert shadow.names == ["b"]
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store) -> LiveWorld:
+    return LiveWorld(tmp_path, store, suspend=True, guard="on", j0_in_turn=True)
+
+
+NARROW = BatchJobView("90", "n", "eve", "batch", BatchState.RUNNING, 16, 1000.0, start_s=1_000_000.0)
+
+
+async def busy(live: LiveWorld) -> str:
+    """Eve's job that runs on half of the machine; one of hers could use the rest, and waits; an elastic job of all."""
+    live.batch.free = 16
+    live.batch.others = [NARROW, replace(NARROW, id="91", state=BatchState.PENDING, start_s=None)]
+    job = await live.submit(32, walltime_s=1000.0)
+    await live.poll(1)
+    return job
+
+
+def stays(live: LiveWorld, job: str) -> bool:
+    return next(subjob.stays for subjob in live.subjobs(job) if subjob.role == "placeholder")
+
+
+async def test_a_j0_stays_while_another_job_waits_beyond_its_turn_and_goes_again(live: LiveWorld) -> None:
+    job = await busy(live)
+    assert not stays(live, job), "no turn has been missed for long"
+    await live.poll(70)
+    assert stays(live, job)
+    assert live.batch.of(f"ejb-{job}.0").blocked, "the batch system keeps it from beginning"
+    assert "J0 waits for its turn" in (await live.manager.explain(job))["now"]
+    assert "subjob.held" not in [kind for kind, _ in live.events(job)]
+    calls = len([call for call in live.batch.calls if call.startswith("stay")])
+    await live.poll(5)
+    assert len([call for call in live.batch.calls if call.startswith("stay")]) == calls == 1
+
+    live.batch.others = [NARROW, replace(NARROW, id="91", start_s=live.clock.now)]
+    await live.poll(5)
+    assert not stays(live, job) and not live.batch.of(f"ejb-{job}.0").blocked
+    assert "J0 waits for its turn" not in (await live.manager.explain(job))["now"]
+
+
+async def test_a_daemon_that_starts_lets_go_what_no_turn_is_known_of(live: LiveWorld) -> None:
+    """Its shadow is new: no job has waited beyond its turn yet, and then the same holds again."""
+    job = await busy(live)
+    await live.poll(70)
+    assert stays(live, job)
+    await live.restart()
+    await live.poll(1)
+    assert not stays(live, job) and not live.batch.of(f"ejb-{job}.0").blocked
+    await live.poll(70)
+    assert stays(live, job) and live.batch.of(f"ejb-{job}.0").blocked
+
+
+async def test_what_the_rule_has_kept_goes_where_it_is_switched_off(live: LiveWorld) -> None:
+    job = await busy(live)
+    await live.poll(70)
+    assert stays(live, job)
+    await live.manager.set_queue("batch", {"j0_in_turn": False}, "ada")
+    await live.poll(1)
+    assert not stays(live, job) and not live.batch.of(f"ejb-{job}.0").blocked
