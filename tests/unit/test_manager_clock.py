@@ -48,6 +48,7 @@ def set_events(live: LiveWorld) -> list[float]:
     return [row.data["by_s"] for row in rows]
 
 
+@pytest.mark.sampled(3)
 @SET
 @WHOSE
 async def test_a_running_job_does_not_notice_that_the_clock_is_set(
