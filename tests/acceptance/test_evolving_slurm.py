@@ -97,7 +97,6 @@ def test_a_program_asks_for_more_and_gives_it_back(paced: Paced) -> None:
     asks_from_inside(replace(paced, ranks=16, steps=60))
 
 
-@pytest.mark.nightly("test_evolving_many.py ends one that does not give back; the one before asks on a real Slurm")
 def test_a_program_that_cannot_have_more_is_told_in_time(paced: Paced, cluster: SlurmCluster, tmp_path: Path) -> None:
     go, end = tmp_path / "go", tmp_path / "end"
     busy = f"touch {go}; until [ -e {end} ]; do sleep 0.2; done"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections import deque
@@ -158,12 +159,14 @@ def at_once(store: Store) -> None:
     one_at_a_time = threading.Lock()
 
     async def read(fn: Callable[[Session], T]) -> T:
+        await asyncio.sleep(0)  # what else is under way has its turn, as it would
         return store.read_sync(fn)
 
     async def write(fn: Callable[[Session], T], *, patient: bool = False) -> T:
         store._refuse_if_closed()
         request = _Request(fn, patient)
         request.future.set_running_or_notify_cancel()
+        await asyncio.sleep(0)
         with one_at_a_time:
             store._commit_together(deque([request]))
         return request.future.result()

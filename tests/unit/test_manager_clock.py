@@ -48,6 +48,7 @@ def set_events(live: LiveWorld) -> list[float]:
     return [row.data["by_s"] for row in rows]
 
 
+@pytest.mark.sampled(3)
 @SET
 @WHOSE
 async def test_a_running_job_does_not_notice_that_the_clock_is_set(
@@ -129,7 +130,7 @@ async def test_a_slow_restart_under_way_is_given_its_time(live: LiveWorld) -> No
 async def test_a_clock_that_cannot_be_noted_is_noted_later(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await running(live)
     set_clock(live, HOUR)
-    monkeypatch.setattr("ejbd.manager.manager.shift", lambda *_: 1 / 0)
+    monkeypatch.setattr("ejbd.manager.observing.shift", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         await live.poll(5)
     assert live.daemon_clock() == live.clock.now
