@@ -1,14 +1,18 @@
 """A whole site on one daemon: 2,000 users poll and submit, in front of a Slurm of 5,000 nodes with 20,000 jobs.
 
     python benchmarks/site_load.py [--seconds 300] [--nodes 5000] [--jobs 20000] [--users 2000] [--idle 4]
-        [--polls 60] [--submissions 4] [--clients 16]
+        [--polls 60] [--submissions 4] [--clients 16] [--array 8]
 
 As root, in a mount namespace of its own (`site_poll.py`, which has the Slurm too: a real slurmctld, CLOUD nodes that
 boot for ever). `ejbd` runs as a service user and acts for each user through `ejb-as`. Each user has a token. `--polls`
 looks a second (lists and single jobs by turns) and `--submissions` a second are made by users drawn at random, over
 `--clients` connections. Told are: latencies as the clients saw them, the daemon's memory and CPU time, slurmctld's
-share of a core, and what was lost. Nothing may be: every job that was answered for is one batch job of its user's.
-`--seconds 60 --jobs 2000` is a short one.
+share of a core, what a submission cost (CPU, sessions of `ejb-as`, batch commands), and what was lost. Nothing may be:
+every job that was answered for is one batch job of its user's. `--seconds 60 --jobs 2000` is a short one.
+
+Of the jobs that are there already a fifth runs, each a job of its own. The others wait as arrays of `--array` elements,
+since 20,000 calls of sbatch are six minutes of CPU. Slurm lists such an array in one row: told is how many rows there
+are. With `--array 1` there are as many as jobs.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import http.client
 import json
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -165,6 +170,12 @@ def lost(where: Path, seen: Seen) -> tuple[int, int, int]:
     return missing, sum(count > 1 for count in counts.values()), wrong
 
 
+def acts(unit: SocketUnit) -> list[str]:
+    """The verbs that `ejb-as` has carried out, where its lines are in the log (there is no syslog)."""
+    lines = unit.log.read_text(errors="replace").splitlines()
+    return [found[1] for line in lines if (found := re.search(r"ejb-as\[\d+\]: for \S+: (\w+)", line))]
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
@@ -177,12 +188,15 @@ def measure(where: Path, options: argparse.Namespace) -> int:
         assert daemon.process is not None and not daemon.ended(), daemon.log.read_text()[-3000:]
         process, controller = psutil.Process(daemon.process.pid), daemons(where)["slurmctld"]
         until(lambda: int(daemon.client.get("/v1/health").json()["polls"]) > 0, "no poll", 120)
+        helper = unit.cpu_s()
         cpu, theirs, begun = sum(process.cpu_times()[:4]), process_cpu_s(controller), time.monotonic()
         seen = loaded(options, port)
         passed = time.monotonic() - begun
         theirs = (process_cpu_s(controller) - theirs) / passed
         ours, memory = (sum(process.cpu_times()[:4]) - cpu) / passed, process.memory_info().rss / 2**20
         missing, double, wrong = lost(where, seen)
+        rows = len(run(where, "squeue", "--noheader", "--format=%i").splitlines())
+        acted, helper, said = Counter(acts(unit)), unit.cpu_s() - helper, unit.sessions_begun()
         known = daemon.client.get("/v1/health").json()
     finally:
         daemon.client.close()
@@ -196,13 +210,19 @@ def measure(where: Path, options: argparse.Namespace) -> int:
         print(f"{kind:<8}{len(took):>6}  {figures}")
     print(f"daemon  {memory:.0f} MiB, {ours:.2f} of a core with its commands; slurmctld {theirs:.2f} of a core")
     print(f"jobs    {len(seen.jobs)} answered for: {missing} lost, {double} twice, {wrong} as another user")
+    each = max(1, len(seen.jobs))
+    calls = ", ".join(f"{count / each:.2f} {verb}" for verb, count in acted.most_common())
+    print(
+        f"one     {helper / each * 1e3:.0f} ms of CPU of ejb-as with its commands, {said / each:.2f} sessions: {calls}"
+    )
+    print(f"queue   {rows} rows of squeue")
     print(f"health  {known.get('status', known)}")
     return int(bool(missing or double or wrong) or set(statuses) - {200, 201} != set())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    counts = {"nodes": 5000, "jobs": 20_000, "users": 2000, "idle": 4, "clients": 16}
+    counts = {"nodes": 5000, "jobs": 20_000, "users": 2000, "idle": 4, "clients": 16, "array": 8}
     for name, count in counts.items():
         parser.add_argument(f"--{name}", type=int, default=count)
     for name, figure in {"seconds": 300.0, "polls": 60.0, "submissions": 4.0}.items():

@@ -1,7 +1,7 @@
 """What one whole poll of a large Slurm site costs: 5,000 nodes in 6 partitions, 20,000 jobs of 2,000 users.
 
     python benchmarks/site_poll.py [--nodes 5000] [--jobs 20000] [--users 2000] [--idle 40]
-        [--elastic 200]
+        [--elastic 200] [--array 1]
 
 As root, in a mount namespace that it makes: the users are put into an /etc/passwd that nothing else sees. The
 controller is a real slurmctld. Its nodes are State=CLOUD and boot for ever, with the fifth of the jobs that has begun;
@@ -116,20 +116,24 @@ def as_user(where: Path, uid: int, argv: Sequence[str], script: str = "") -> Non
 
 
 def submit(where: Path, options: argparse.Namespace) -> None:
-    """A fifth of the jobs has all nodes but the idle ones; the others ask for more than those."""
+    """A fifth of the jobs has all nodes but the idle ones; the others ask for more than those, as elements of arrays of
+    `options.array` (1: each is a job)."""
     dice = random.Random(1)
     running, idle = options.jobs // 5, options.idle * PROCESSORS
     each, more = divmod((options.nodes - options.idle) * PROCESSORS, running)
 
     def one(number: int) -> None:
-        words = [f"--partition={PARTITIONS[number % len(PARTITIONS)]}", f"--job-name=job-{number}"]
+        at = number if number < running else running + (number - running) // options.array
+        words = [f"--partition={PARTITIONS[at % len(PARTITIONS)]}", f"--job-name=job-{number}"]
         words.append(f"--time={dice.randint(600, 6000)}")
         if number < running:
             words += ["--constraint=cloud", f"--ntasks={each + (number < more)}"]
         else:
             words += [f"--ntasks={idle + dice.randint(1, idle)}"]
+            if options.array > 1:
+                words += [f"--array=1-{min(options.array, options.jobs - number)}"]
         argv = ["sbatch", "--quiet", "--output=/dev/null", *words]
-        as_user(where, FIRST_UID + number % options.users, argv, "#!/bin/sh\n")
+        as_user(where, FIRST_UID + at % options.users, argv, "#!/bin/sh\n")
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(one, range(running)))
@@ -138,7 +142,7 @@ def submit(where: Path, options: argparse.Namespace) -> None:
             lambda: len(run(where, "squeue", "--noheader", "--states=CF", "--format=%i").split()) == running,
             300, where, "slurmctld",
         )  # fmt: skip
-        list(pool.map(one, range(running, options.jobs)))
+        list(pool.map(one, range(running, options.jobs, options.array)))
 
 
 def cpu_s(which: int) -> float:
@@ -262,6 +266,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, count in {"nodes": 5000, "jobs": 20_000, "users": 2000, "idle": 40, "elastic": 200, "polls": 5}.items():
         parser.add_argument(f"--{name}", type=int, default=count)
+    parser.add_argument("--array", type=int, default=1, help="elements of arrays that waiting jobs are")
     options = as_root(parser)
     if options is None:
         return 0

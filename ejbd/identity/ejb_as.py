@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 MOST_LINE, MOST_READ, MOST_SAID, MOST_REQUESTS, IDLE_S, MOST_COMMAND_S = 32 << 20, 8 << 20, 64 << 20, 10000, 60, 120
-MOST_SESSIONS = 64
+MOST_SESSIONS = 256
 USER, PART = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", r"(?!\.\.?$)[^/\0]{1,255}"
 TEXT, ABSOLUTE, VARIABLE = r"[^\0]*", r"/[^\0]{0,4096}", r"[^=\0]{1,4096}"
 # Of a batch job, and what may be said for a command: how it reads times.

@@ -27,6 +27,7 @@ from ejbd.identity.spools import SpoolPattern
 PATIENCE_S = 10.0  # for an answer about files; batch commands have their own time-outs
 KEPT_S = 15.0  # a session without work is ended; ejb-as itself would do it after a minute
 LASTS_S = 60.0  # then the account is looked at anew: it may have expired, or have other groups
+IDLE_EACH = 2  # sessions that may have no work, for each that may have some; ejb-as takes up to 256 in all
 MOST_REQUESTS = 5000  # of a session; ejb-as takes twice as many
 SILENT_S = (15.0, 60.0, 300.0)  # a user is not asked for so long where its sessions do not answer
 _ONCE = frozenset({"submit"})  # what must not be asked again where the answer was lost
@@ -115,6 +116,7 @@ class Helper:
         self._command = list(command)
         self._systems = systems
         self._room = threading.BoundedSemaphore(sessions)
+        self._most_idle = IDLE_EACH * sessions
         self._lock = threading.Lock()
         self._idle: dict[str, list[_Session]] = {}
         self._of_user = max(1, sessions // 4)
@@ -244,9 +246,23 @@ class Helper:
         if session.requests < MOST_REQUESTS:
             with self._lock:
                 self._idle.setdefault(user, []).append(session)
+                over = self._beyond()
         else:
-            session.close()
+            over = [session]
+        for one in over:
+            one.close()
         return answer
+
+    def _beyond(self) -> list[_Session]:
+        """Of more sessions without work than may be kept those that have had none for the longest; they are kept no
+        more. Where hundreds of users come at once, each would else hold a process for `KEPT_S`."""
+        idle = sorted((one.used_s, name) for name, some in self._idle.items() for one in some)
+        found = []
+        for _, name in idle[: max(0, len(idle) - self._most_idle)]:
+            found.append(self._idle[name].pop(0))
+            if not self._idle[name]:
+                del self._idle[name]
+        return found
 
     def _kept(self, user: str) -> _Session | None:
         """A session of this user's; those of all users that have had no work for long are ended."""

@@ -34,6 +34,6 @@ class HelperSettings(BaseModel):
         default="/scratch/%u/.ejb",
         description="each user's spool, shared by all nodes; the same words stand in root's `ejb-as.json`",
     )
-    sessions: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=16, description="sessions with `ejb-as` that may be open at once"
+    sessions: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=16, description="sessions with `ejb-as` that may be at work at once; twice as many are kept"
     )

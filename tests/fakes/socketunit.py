@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pwd
+import re
 import shutil
 import socket
 import subprocess
@@ -75,6 +76,18 @@ class SocketUnit:
         found = psutil.process_iter(["cmdline"])
         mine = [one for one in found if str(self.program) in (one.info["cmdline"] or ()) and one.pid != self.server.pid]
         return [one for one in mine if _lives(one)]
+
+    def cpu_s(self) -> float:
+        """Of what forks, of sessions, and of their commands: those that have ended and those that live."""
+        found = 0.0
+        for one in (psutil.Process(self.server.pid), *self.sessions()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += sum(one.cpu_times()[:4])
+        return found
+
+    def sessions_begun(self) -> int:
+        """That have done anything, where their lines are in the log (there is no syslog)."""
+        return len(set(re.findall(r"ejb-as\[(\d+)\]", self.log.read_text(errors="replace"))))
 
     def _started(self) -> subprocess.Popen[bytes]:
         self.starts += 1

@@ -291,6 +291,19 @@ def test_sessions_that_one_user_has_stopped_are_a_part_of_all_and_not_asked_agai
     assert helper.ask("mallory", "prepare")["ok"] and not helper._silent and not helper._at_work
 
 
+def test_no_more_sessions_without_work_are_kept_than_are_bounded_and_the_latest_are(tmp_path: Path) -> None:
+    argv = [sys.executable, "-IS", "-c", _SESSION, str(tmp_path / "stopped")]
+    few = Helper(Path(), argv, "/scratch/%u/.ejb", sessions=1)
+    try:
+        for user in ("alice", "bob", "carol", "bob"):
+            assert few.ask(user, "prepare")["ok"]
+        first = {name: some[0] for name, some in few._idle.items()}
+        assert few.ask("dave", "prepare")["ok"]
+        assert few._idle == {"bob": [first["bob"]], "dave": few._idle["dave"]}
+    finally:
+        few.close()
+
+
 def test_an_account_is_looked_at_again_however_busy_its_session_is(
     helper: Helper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
