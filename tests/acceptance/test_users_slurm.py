@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.fakes import field_profile
 from tests.fakes.daemon import FAST, HEAT, Daemon, until
 from tests.fakes.socketunit import PYTHON, SocketUnit
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
@@ -75,6 +76,14 @@ spool = "{users.spool}"
         status, answer = self.ask(user, "POST", "/v1/jobs", {**body, "overrides": {"time": "2", **overrides}})
         assert status in (200, 201), answer
         return str(answer["id"])
+
+    def field(self, user: str, steps: int, *, engine: str = "auto", **body: Any) -> tuple[int, Any]:
+        """The program of the profile's tests, with whatever else of a submission."""
+        words = {"command": [PYTHON, str(field_profile.PROGRAM), str(steps), "0.4"], "env": {"PATH": os.defpath}}
+        asked = {"time": "2", "ntasks": 4, "engine": engine}
+        return self.ask(
+            user, "POST", "/v1/jobs", {**words, "cwd": str(self.users.home(user)), "overrides": asked, **body}
+        )
 
     def heat(self, user: str, steps: int) -> str:
         options = ["--steps", str(steps), "--size", "32", "--pace", "20ms", "--result", "heat"]
@@ -153,6 +162,51 @@ def test_the_jobs_of_two_users_at_once_are_each_their_own(site: Site) -> None:
     assert service == {uid(site.users.service)}, "the daemon has what is the daemon's"
     database = list(site.daemon.state.glob("ejbd.sqlite*"))
     assert database and all(path.stat().st_mode & 0o077 == 0 for path in database)
+
+
+@pytest.mark.nightly("unit/test_manager_profile.py has profiles that are sent in the fake world")
+def test_a_profile_that_a_user_sends_acts_for_that_users_jobs_alone_and_as_that_user(site: Site) -> None:
+    """Alice's job is stopped, prepared and resumed by it at another width, as alice. Bob's is not run by it, and can
+    read nothing of it. What mallory's asks for is done as mallory, and gets nothing of alice's."""
+    alice, bob, mallory = site.users.alice, site.users.bob, site.users.mallory
+    text = field_profile.TEXT.replace("echo {before} to {ranks} >> prepared", "id -un >> prepared")
+    folder = site.users.home(alice) / ".config" / "ejb" / "profiles"
+    as_user(alice, ["sh", "-c", f"umask 077; mkdir -p {folder}; cat > {folder}/mine.toml <<'E'\n{text}\nE"])
+    block = site.cluster.sbatch("--ntasks=6", "--time=10", script="sleep 600")
+    site.cluster.until(lambda: site.cluster.states().get(block) == "RUNNING", "the background did not start", 60)
+    status, refused = site.field(bob, 10, engine="profile")
+    assert status >= 400 and "no profile is for" in refused["detail"], refused
+    takes = f"cp {folder}/mine.toml stolen; id -un > whoami"
+    wants = text.replace("id -un >> prepared", takes).replace("prepare =", "fresh = true, prepare =")
+    status, wrong = site.field(mallory, 10, engine="profile", profiles={"m.toml": text.replace("state =", "states =")})
+    assert status >= 400 and "state: Field required" in wrong["detail"], wrong
+    status, made = site.field(alice, 300, profiles={"mine.toml": text})
+    assert status in (200, 201), made
+    job = made["id"]
+    assert site.ask(alice, "GET", f"/v1/jobs/{job}")[1]["engine"] == "profile"
+    site.daemon.wait_event(job, "epoch.running", 1, 120)
+    for method, path in (("GET", ""), ("GET", "/explain"), ("GET", "/logs"), ("GET", "/timeline")):
+        status, _ = site.ask(bob, method, f"/v1/jobs/{job}{path}")
+        assert status in (403, 404), (path, status)
+    spool = site.users.home(alice) / ".ejb"
+    assert as_user(bob, ["ls", str(spool)]).returncode and as_user(bob, ["cat", f"{folder}/mine.toml"]).returncode
+    far = "it does not get on, so that it would begin anew on J0"
+    until(lambda: site.daemon.job(job)["progress"] > 0.06, far, 120, site.daemon.trace(job))
+    site.cluster.run("scancel", block)
+    site.daemon.wait_event(job, "epoch.running", 2, 120)
+    final = site.daemon.wait(job, timeout_s=180)
+    assert (final["state"], final["user"]) == ("completed", alice), final
+    widths = [e["data"]["ranks"] for e in site.daemon.events(job) if e["kind"] == "epoch.launching"]
+    assert len(set(widths)) > 1, site.daemon.trace(job)()
+    home = site.users.home(alice)
+    assert (home / "result.txt").read_text() == field_profile.total(300)
+    assert (home / "prepared").read_text().split() == [alice], "once, and as alice"
+    assert {(home / name).stat().st_uid for name in ("result.txt", "prepared")} == {uid(alice)}
+    status, made = site.field(mallory, 20, profiles={"m.toml": wants})
+    assert status in (200, 201), made
+    assert site.daemon.wait(made["id"], timeout_s=180)["state"] == "completed"
+    home = site.users.home(mallory)
+    assert (home / "whoami").read_text().split() == [mallory] and not (home / "stolen").exists()
 
 
 @pytest.mark.nightly("unit/test_manager_fairly.py has the turns of users in the fake world")
