@@ -80,7 +80,7 @@ spool = "{users.spool}"
     def field(self, user: str, steps: int, *, engine: str = "auto", **body: Any) -> tuple[int, Any]:
         """The program of the profile's tests, with whatever else of a submission."""
         words = {"command": [PYTHON, str(field_profile.PROGRAM), str(steps), "0.4"], "env": {"PATH": os.defpath}}
-        asked = {"time": "5", "ntasks": 4, "engine": engine}
+        asked = {"time": "2", "ntasks": 4, "engine": engine}
         return self.ask(
             user, "POST", "/v1/jobs", {**words, "cwd": str(self.users.home(user)), "overrides": asked, **body}
         )
@@ -164,6 +164,7 @@ def test_the_jobs_of_two_users_at_once_are_each_their_own(site: Site) -> None:
     assert database and all(path.stat().st_mode & 0o077 == 0 for path in database)
 
 
+@pytest.mark.nightly("unit/test_manager_profile.py has profiles that are sent in the fake world")
 def test_a_profile_that_a_user_sends_acts_for_that_users_jobs_alone_and_as_that_user(site: Site) -> None:
     """Alice's job is stopped, prepared and resumed by it at another width, as alice. Bob's is not run by it, and can
     read nothing of it. What mallory's asks for is done as mallory, and gets nothing of alice's."""
@@ -176,24 +177,29 @@ def test_a_profile_that_a_user_sends_acts_for_that_users_jobs_alone_and_as_that_
     status, refused = site.field(bob, 10, engine="profile")
     assert status >= 400 and "no profile is for" in refused["detail"], refused
     takes = f"cp {folder}/mine.toml stolen; id -un > whoami"
-    wants = text.replace("echo {before} to {ranks} >> prepared", takes).replace("prepare =", "fresh = true, prepare =")
+    wants = text.replace("id -un >> prepared", takes).replace("prepare =", "fresh = true, prepare =")
     status, wrong = site.field(mallory, 10, engine="profile", profiles={"m.toml": text.replace("state =", "states =")})
     assert status >= 400 and "state: Field required" in wrong["detail"], wrong
-    status, made = site.field(alice, 200, profiles={"mine.toml": text})
-    assert status in (200, 201) and made["engine"] == "profile", made
+    status, made = site.field(alice, 300, profiles={"mine.toml": text})
+    assert status in (200, 201), made
     job = made["id"]
+    assert site.ask(alice, "GET", f"/v1/jobs/{job}")[1]["engine"] == "profile"
     site.daemon.wait_event(job, "epoch.running", 1, 120)
     for method, path in (("GET", ""), ("GET", "/explain"), ("GET", "/logs"), ("GET", "/timeline")):
         status, _ = site.ask(bob, method, f"/v1/jobs/{job}{path}")
         assert status in (403, 404), (path, status)
     spool = site.users.home(alice) / ".ejb"
     assert as_user(bob, ["ls", str(spool)]).returncode and as_user(bob, ["cat", f"{folder}/mine.toml"]).returncode
+    far = "it does not get on, so that it would begin anew on J0"
+    until(lambda: site.daemon.job(job)["progress"] > 0.06, far, 120, site.daemon.trace(job))
     site.cluster.run("scancel", block)
     site.daemon.wait_event(job, "epoch.running", 2, 120)
     final = site.daemon.wait(job, timeout_s=180)
     assert (final["state"], final["user"]) == ("completed", alice), final
+    widths = [e["data"]["ranks"] for e in site.daemon.events(job) if e["kind"] == "epoch.launching"]
+    assert len(set(widths)) > 1, site.daemon.trace(job)()
     home = site.users.home(alice)
-    assert (home / "result.txt").read_text() == field_profile.total(200)
+    assert (home / "result.txt").read_text() == field_profile.total(300)
     assert (home / "prepared").read_text().split() == [alice], "once, and as alice"
     assert {(home / name).stat().st_uid for name in ("result.txt", "prepared")} == {uid(alice)}
     status, made = site.field(mallory, 20, profiles={"m.toml": wants})
