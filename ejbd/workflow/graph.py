@@ -43,6 +43,14 @@ def cycle_in(needs: Mapping[str, Sequence[str]]) -> list[str]:
     return []
 
 
+def all_behind(needs: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
+    """Of each stage all that have to end before it begins, directly or not. `needs` has no cycle."""
+    found: dict[str, set[str]] = {}
+    for stage in TopologicalSorter(needs).static_order():
+        found[stage] = set(needs[stage]).union(*(found[need] for need in needs[stage]))
+    return found
+
+
 def in_order(plan: Plan) -> list[Stage]:
     """The stages, each behind those that it needs; else as they stand in the file."""
     left, done, found = list(plan.stages), set[str](), list[Stage]()

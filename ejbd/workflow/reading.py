@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ejbd.core.evolving.profiles import Profile, parse_profile, time_words
 from ejbd.core.walltime import parse_walltime
-from ejbd.workflow.graph import cycle_in
+from ejbd.workflow.graph import all_behind, cycle_in
 from ejbd.workflow.plan import OnFailure, Plan, PlanMode, Stage
 from ejbd.workflow.tree import Faults, Node, Place, Scalar, read_tree
 from ejbd.workflow.tree import Mapping as MappingNode
@@ -223,6 +223,20 @@ class _Reader:
             place = _at(named[names.index(first)][1], "needs")
             hint = "one of them has to begin without the others"
             raise self.faults.at(place, f"stages need each other in a circle: {' needs '.join(words)}", hint)
+        self._check_outputs(named, stages)
+
+    def _check_outputs(self, named: list[tuple[Scalar, MappingNode]], stages: list[Stage]) -> None:
+        """One file may be written again by a later stage, but not by two that may run beside each other."""
+        before = all_behind({stage.name: stage.needs for stage in stages})
+        writers: dict[str, list[str]] = {}
+        for (_, node), stage in zip(named, stages, strict=True):
+            for one in sorted({one.removeprefix("./") for one in stage.outputs}):
+                for other in writers.setdefault(one, []):
+                    if other not in before[stage.name] and stage.name not in before[other]:
+                        message = f"stages {other} and {stage.name} both write {_short(one)}, and may run at one time"
+                        hint = "have one need the other, or give each a file of its own"
+                        raise self.faults.at(_at(node, "outputs"), message, hint)
+                writers[one].append(stage.name)
 
     # -- values -------------------------------------------------------------------------------------------------------
 

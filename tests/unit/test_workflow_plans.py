@@ -136,6 +136,23 @@ def test_stages_that_follow_each_other_with_equal_needs_share_an_allocation() ->
     assert len(groups(apart)) == 6
 
 
+def test_two_stages_that_may_run_at_one_time_do_not_write_one_file() -> None:
+    text = """\
+workflow:
+  stages:
+    a: {command: a, tasks: 1, walltime: 1, outputs: [log]}
+    b: {command: b, tasks: 1, walltime: 1}
+    c: {command: c, tasks: 1, walltime: 1, outputs: [./log]}
+"""
+    assert len(read_plan(text).stages) == 3, "c begins behind a"
+    with pytest.raises(EjbError) as found:
+        read_plan(text.replace("b, tasks: 1, walltime: 1", "b, tasks: 1, walltime: 1, needs: []"), "plan.yaml")
+    assert (found.value.where, found.value.message) == (
+        "plan.yaml:5:53",
+        "stages a and c both write 'log', and may run at one time",
+    )
+
+
 def test_stages_may_stand_in_any_order() -> None:
     plan = read_plan(
         "workflow: {stages: {b: {command: b, tasks: 1, walltime: 1, needs: [a]},"

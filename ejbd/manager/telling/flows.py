@@ -102,8 +102,8 @@ def _attempt(session: Session, found: Standing, run: WorkflowRun, now: float) ->
 
 def _asked_s(session: Session, found: Standing, run: WorkflowRun, end_s: float) -> float:
     """Since when it waits in the queue: what follows others in the batch system does so from their end on."""
-    if not run.after:
+    if not run.follows:
         return run.submit_s
-    needs = [run_of(session, found.stages[name]) for name in run.after]
+    needs = [run_of(session, found.stages[name]) for name in run.follows]
     ends_s = [end_s if need is None or need.end_s is None else need.end_s for need in needs]
     return max(run.submit_s, *ends_s)

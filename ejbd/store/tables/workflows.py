@@ -64,7 +64,7 @@ class WorkflowRun(Base):
     attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
     stages: Mapped[list[Any]]
     ahead: Mapped[bool] = mapped_column(Boolean)  # queued before the stages that it needs had ended
-    after: Mapped[dict[str, Any] | None]  # batch jobs, by stage, whose good end the batch system itself waits for
+    follows: Mapped[dict[str, Any] | None]  # batch jobs, by stage, that have to end well before Slurm starts it
     job_id: Mapped[str | None] = mapped_column(String(16))
     submit_s: Mapped[float]
     end_s: Mapped[float | None]

@@ -53,7 +53,7 @@ def is_outdated(found: Standing, stage: WorkflowStage) -> bool:
 
 
 def outdated(found: Standing) -> list[WorkflowStage]:
-    """Allocations whose jobs wait for what will never be."""
+    """Allocations that wait for what will never be."""
     return [
         stage
         for stage in found.stages.values()

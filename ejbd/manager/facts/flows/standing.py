@@ -130,9 +130,9 @@ def standing_of(session: Session, workflow: Workflow) -> Standing:
     ids = [stage.job_id for stage in stages if stage.job_id is not None]
     jobs = session.scalars(select(Job).where(Job.id.in_(ids))) if ids else ()
     found = {job.id: job for job in jobs}
-    runs = select(WorkflowRun.stage, WorkflowRun.attempt, WorkflowRun.after)
+    runs = select(WorkflowRun.stage, WorkflowRun.attempt, WorkflowRun.follows)
     after = {
-        (row.stage, row.attempt): row.after
+        (row.stage, row.attempt): row.follows
         for row in session.execute(runs.where(WorkflowRun.workflow_id == workflow.id))
     }
     latest = {stage.name: after.get((stage.name, stage.attempt)) for stage in stages}

@@ -134,7 +134,7 @@ def _submitting(
             attempt=stage.attempt,
             stages=names,
             ahead=ahead,
-            after=None if after is None else dict(after),
+            follows=None if after is None else dict(after),
             submit_s=ctx.now,
         )
     )
@@ -164,7 +164,7 @@ def refused(ctx: Context, id: str, name: str, attempt: int, why: str) -> Effects
     if stage.state != StageState.SUBMITTING or stage.attempt != attempt or run is None:
         return
     yield note(run, end_s=ctx.now, outcome="refused")
-    if run.after is not None:
+    if run.follows is not None:
         yield note(stage, lingered=True)
         yield MoveStage(stage, StageState.WAITING, f"it could not be queued ahead: {why}")
     else:
