@@ -36,6 +36,7 @@ class Crowd:
         self._pages = 0
         self._task: asyncio.Task[None] | None = None
         self._said = asyncio.Event()
+        self.told = 0  # how often there was news
 
     @contextlib.asynccontextmanager
     async def joined(self) -> AsyncIterator[None]:
@@ -52,17 +53,20 @@ class Crowd:
                 self._task.cancel()
                 self._task = None
 
-    async def news(self, wait_s: float) -> bool:
-        """Whether there is news before the time is over, or the events can be read no more (then the stream ends)."""
+    async def news(self, seen: int, wait_s: float) -> int:
+        """`told`, once it is not `seen` any more, the time is over, or the events can be read no more.
+
+        What came while its reader took nothing is not lost, and is one piece of news, however much it was.
+        """
         said, task = self._said, self._task
-        if task is None or task.done():
-            return False
+        if task is None or task.done() or self.told != seen:
+            return self.told
         waits = asyncio.ensure_future(said.wait())
         try:
             await asyncio.wait({waits, task}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waits.cancel()
-        return said.is_set()
+        return self.told
 
     @property
     def broken(self) -> bool:
@@ -74,6 +78,7 @@ class Crowd:
             await self._manager.wait_for_events(after, KEEP_ALIVE_S)
             after, found = await any_newer(self._manager, self._user, after)
             if found:
+                self.told += 1
                 self._said.set()
                 self._said = asyncio.Event()
                 await asyncio.sleep(self._every_s)
@@ -102,9 +107,11 @@ async def news(request: Request, manager: Manager, caller: Caller) -> StreamingR
 async def _lines(app: FastAPI, manager: ManagerPort, caller: Principal) -> AsyncIterator[bytes]:
     crowd = crowd_of(app, manager, caller)
     async with crowd.joined():
+        seen = crowd.told
         yield b"retry: 1000\n\n"
         while not closing_event(app).is_set() and await still_holds(app.state.holders, manager, caller):
-            found = await before_closing(app, crowd.news(KEEP_ALIVE_S))
-            if crowd.broken:
+            told = await before_closing(app, crowd.news(seen, KEEP_ALIVE_S))
+            if crowd.broken or told is None:
                 return  # and the page comes again
-            yield NEWS if found else b": still here\n\n"
+            yield NEWS if told != seen else b": still here\n\n"
+            seen = told

@@ -280,7 +280,7 @@ def test_axe_finds_nothing_and_a_small_screen_needs_no_scrolling_to_the_side(
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= 360, f"{path} is {wide} wide"
         page.emulate_media(color_scheme="dark")
-        for path in ("/", f"/web/jobs/{job}"):
+        for path in (*PAGES, f"/web/jobs/{job}", "/web/jobs/00000000"):  # the last one is an error's page
             page.goto(server.servers.url + path)
             assert found_by_axe(page) == [], f"{path}, dark"
     with reader(browser, server.servers.url + "/") as page:  # not signed in

@@ -31,6 +31,7 @@ OURS = {
     *(f"ejbd.cli.submission.{name}" for name in ("submitting", "words", "sbatchwords")),
     *("ejbd.files.paths", "ejbd.files.profilefiles", "ejbd.client", "ejbd.client.client"),
     *("ejbd.client.messages", "ejbd.client.here", "ejbd.client.unix", "ejbd.wire", "ejbd.wire.reaching"),
+    "ejbd.wire.visible",
 }
 
 

@@ -72,16 +72,16 @@ async def test_a_hundred_pages_share_a_look_and_hear_of_what_they_may_see(world:
         for crowd in crowds:
             for _ in range(100):
                 await there.enter_async_context(crowd.joined())
-        adas, bobs, alls = ([asyncio.ensure_future(one.news(BOUND_S)) for _ in range(100)] for one in crowds)
+        adas, bobs, alls = ([asyncio.ensure_future(one.news(0, BOUND_S)) for _ in range(100)] for one in crowds)
         await until_looked(world, 6)  # of each the first look, and that of the wait for more
         before = world.reads
         await world.tell("ada")
-        assert await asyncio.wait_for(asyncio.gather(*adas, *alls), BOUND_S) == [True] * 200
+        assert await asyncio.wait_for(asyncio.gather(*adas, *alls), BOUND_S) == [1] * 200
         assert world.reads - before < 12 and not any(one.done() for one in bobs)
         await world.tell("bob")
-        assert await asyncio.wait_for(asyncio.gather(*bobs), BOUND_S) == [True] * 100
+        assert await asyncio.wait_for(asyncio.gather(*bobs), BOUND_S) == [1] * 100
         # The others heard something just now: a page is told no more often than it looks anew.
-        assert await crowds[2].news(0.0) is False
+        assert await crowds[2].news(1, 0.0) == 1
     assert all(crowd.broken for crowd in crowds)  # the last page has gone, and nothing looks at events any more
 
 
@@ -93,11 +93,24 @@ async def test_a_stream_ends_where_the_events_cannot_be_read_and_the_next_page_t
 
     good, world.manager.store.read = world.manager.store.read, fails  # type: ignore[method-assign]
     async with crowd.joined():
-        assert await crowd.news(BOUND_S) is False
+        assert await crowd.news(0, BOUND_S) == 0
         assert crowd.broken
         world.manager.store.read = good  # type: ignore[method-assign]
         async with crowd.joined():
-            waits = asyncio.ensure_future(crowd.news(BOUND_S))
+            waits = asyncio.ensure_future(crowd.news(0, BOUND_S))
             await until_looked(world, 2)
             await world.tell("ada")
-            assert await waits is True
+            assert await waits == 1
+
+
+async def test_a_reader_that_takes_nothing_for_a_while_is_told_once_of_all_that_came(world: World) -> None:
+    crowd = Crowd(world.manager, None, every_s=0.0)
+    async with crowd.joined():
+        await until_looked(world, 2)
+        for told in range(1, 6):  # its stream is full, and nothing of it waits for news
+            await world.tell(f"user{told}")
+            async with asyncio.timeout(BOUND_S):
+                while crowd.told < told:
+                    await crowd.news(crowd.told, BOUND_S)
+        assert await crowd.news(0, 0.0) == 5, "it is behind, and hears so at once"
+        assert await crowd.news(5, 0.0) == 5, "once"
