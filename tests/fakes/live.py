@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +19,7 @@ from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Readin
 from ejbd.manager.manager import Manager
 from ejbd.manager.submission.told import ToldPlan
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
-from ejbd.store.store import Store, _Request
+from ejbd.store.store import Store
 from tests.fakes.batch import Clock, MemoryBatch
 from tests.fakes.told_events import check_events
 
@@ -152,28 +150,14 @@ class Changes:
         return seen
 
 
-def at_once(store: Store) -> None:
-    """Have rows read and written on the event loop's thread. Here one thing happens at a time, and each turn of another
-    thread is a wait for the processor. What a commit is and what it announces stays the store's own.
-    """
-    one_at_a_time = threading.Lock()
+def reads_at_once(store: Store) -> None:
+    """Have rows read on the event loop's thread: each turn of another thread is a wait for the processor."""
 
     async def read(fn: Callable[[Session], T]) -> T:
         await asyncio.sleep(0)  # what else is under way has its turn, as it would
         return store.read_sync(fn)
 
-    async def write(fn: Callable[[Session], T], *, patient: bool = False) -> T:
-        store._refuse_if_closed()
-        request = _Request(fn, patient)
-        request.future.set_running_or_notify_cancel()
-        await asyncio.sleep(0)
-        with one_at_a_time:
-            store._commit_together(deque([request]))
-        return request.future.result()
-
-    if "read" not in vars(store):
-        store.read = read  # type: ignore[method-assign]
-        store.write = write  # type: ignore[method-assign]
+    store.read = read  # type: ignore[method-assign]
 
 
 class LiveWorld:
@@ -181,7 +165,7 @@ class LiveWorld:
 
     def __init__(self, folder: Path, store: Store, **queue: Any) -> None:
         hold_to_the_catalogue(store)
-        at_once(store)
+        reads_at_once(store)
         self.changes = Changes(store)
         self.clock = Clock()
         self.set_by_s = 0.0  # somebody sets the clock of the daemon's machine
