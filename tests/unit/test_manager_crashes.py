@@ -117,8 +117,8 @@ async def grows_beyond_its_ranks(folder: Path, store: Store, trap: Trap) -> None
     live = LiveWorld(folder, store, lambda_s=5.0)
     operator = Operator(live, trap)
     live.batch.free = 0
-    own = {"argv": ("./ejb-own-heat",), "engine": "auto", "widths": "any", "ntasks_max": 24, "walltime_s": 1000.0}
-    job = await submitted(operator, **own)
+    own: dict[str, Any] = {"argv": ("./ejb-own-heat",), "engine": "auto", "widths": "any", "ntasks_max": 24}
+    job = await submitted(operator, walltime_s=1000.0, **own)
     j0, more = f"ejb-{job}.0", f"ejb-{job}.1"
 
     def runs_with(ranks: int) -> bool:
