@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import select
 
 from ejbd.config import Elasticity
-from ejbd.core.view import BatchState
+from ejbd.core.view import BatchJobView, BatchState
 from ejbd.manager.crashpoints import CrashPoint
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.manager.submission.flows import Asked
@@ -110,6 +110,34 @@ async def grows_by_its_profile(folder: Path, store: Store, trap: Trap) -> None:
     await grows_and_ends(folder, store, trap, argv=("./ejb-own-heat",), engine="auto")
     told = store.read_sync(lambda s: [(e.size, e.processors, e.restart_from) for e in s.scalars(select(Epoch))])
     assert told == [(4, 4, None), (8, 8, 1)]
+
+
+async def grows_beyond_its_ranks(folder: Path, store: Store, trap: Trap) -> None:
+    """On J0 it takes eight more than it asked for while nothing waits, and gives them back to the first that does."""
+    live = LiveWorld(folder, store, lambda_s=5.0)
+    operator = Operator(live, trap)
+    live.batch.free = 0
+    own: dict[str, Any] = {"argv": ("./ejb-own-heat",), "engine": "auto", "widths": "any", "ntasks_max": 24}
+    job = await submitted(operator, walltime_s=1000.0, **own)
+    j0, more = f"ejb-{job}.0", f"ejb-{job}.1"
+
+    def runs_with(ranks: int) -> bool:
+        epochs = live.epochs(job)
+        return bool(epochs) and (epochs[-1].state, epochs[-1].size) == ("running", ranks)
+
+    await operator.until(lambda: runs_with(16), lambda tag: tag == j0)
+    live.batch.free = 10
+    await operator.until(lambda: runs_with(24), lambda tag: tag == more)
+    live.batch.free = 2
+    live.batch.others = [BatchJobView("900", "other", "eve", "batch", BatchState.PENDING, 8, 600.0)]
+    await operator.until(lambda: runs_with(16))
+    told = [(epoch.state, epoch.size, epoch.restart_from) for epoch in live.epochs(job)]
+    assert told == [("stopped", 16, None), ("stopped", 24, 1), ("running", 16, 2)], "each state once, and none is lost"
+    await operator.ranks_end(3)
+    await operator.until(lambda: live.job(job).state == "completed")
+    assert live.job(job).exit_code == 0 and live.job(job).incarnation == 1
+    live.batch.others = []
+    await nothing_lost_or_doubled(operator, job)
 
 
 async def does_without_j0(folder: Path, store: Store, trap: Trap) -> None:
@@ -274,6 +302,7 @@ BEGINNING = (CrashPoint.BEGIN_BEFORE_CALL, CrashPoint.BEGIN_AFTER_CALL)
 LIVES: dict[Life, tuple[CrashPoint, ...]] = {
     grows_and_ends: (*SUBMISSION, *CANCELLATION, *TICK, *WORKER, CrashPoint.END_AFTER_ASKING),
     grows_by_its_profile: (CrashPoint.JOB_AFTER_COMMIT, CrashPoint.SUBMIT_AFTER_CALL, *TICK, *WORKER),
+    grows_beyond_its_ranks: (CrashPoint.SUBMIT_AFTER_CALL, *TICK, *WORKER),
     grows_and_is_waited_for: (CrashPoint.END_AFTER_ASKING, CrashPoint.END_AFTER_CALL),
     does_without_j0: (CrashPoint.ASIDE_AFTER_CALL, CrashPoint.CANCEL_AFTER_CALL),
     is_given_more_time: (*SUBMISSION, CrashPoint.AGAIN_BEFORE_COMMIT),

@@ -204,10 +204,13 @@ class JobWorld(JobRows):
         )
 
     def _most_ranks(self) -> int:
-        """Up to how many it may grow (0: not beyond its own), within what its queue has."""
+        """Up to how many it may grow (0: not beyond its own), within what its queue has.
+
+        Before the first look after a start the queue is not known: what the job holds already is still used then.
+        """
         queue = self.ctx.view.queue(self.job.queue) if self.ctx.view else None
         asked = int(self.job.spec.get("ntasks_max") or 0)
-        return min(asked, self.needs.places(queue.total_processors)) if queue is not None else 0
+        return min(asked, self.needs.places(queue.total_processors)) if queue is not None else asked
 
     def _moves_to(self) -> dict[int, float]:
         """What a move to a width has cost; nothing where the job says it, or none was measured."""
