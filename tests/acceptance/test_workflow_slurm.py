@@ -144,3 +144,48 @@ def launches_of_one_script(client: Client, folder: Path, wanted: dict[str, str])
     rigid_s = 16 * ((subjobs[0]["processor_s"] or 0.0) - sum(one["wait_s"] for one in launches))
     print({"held_processor_s": round(held_s), "one_allocation_processor_s": round(rigid_s)})
     assert held_s < rigid_s
+
+
+# A stage that is killed by its walltime twice, and one that loses its node while the daemon is away.
+HARD = """\
+workflow:
+  retries: 2
+  elastic: off
+  stages:
+    slow: {tasks: 4, walltime: 1, command: '[ "$EJB_ATTEMPT" = 3 ] || sleep 600'}
+    struck: {tasks: 2, walltime: 10, command: 'echo x >> begun; [ "$(wc -l < begun)" -gt 1 ] || sleep 600'}
+    last: {tasks: 4, walltime: 2, command: 'touch done'}
+"""
+
+
+@pytest.mark.nightly("tests/unit/test_manager_workflows.py has ends and retries; test_faults_slurm.py a lost node")
+def test_walltimes_and_a_lost_node_end_no_workflow(
+    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
+    daemon = Daemon(tmp_path, toml, {"SLURM_CONF": str(cluster.conf)})
+    daemon.start()
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    try:
+        with Client(socket=str(daemon.state / "ejbd.sock")) as client:
+            id = client.submit_workflow(HARD)["id"]
+            until((work / "begun").exists, "its second stage did not begin", 300, lambda: str(client.workflow(id)))
+            named = cluster.run("squeue", "-h", "-t", "R", "-o", "%N").split()
+            assert len(named) == 1, named
+            daemon.kill()
+            cluster.run("scontrol", "update", f"nodename={named[0]}", "state=down", "reason=lost")
+            try:
+                daemon.start()
+                ended = ("completed", "failed")
+                until(lambda: client.workflow(id)["state"] in ended, "no end", 200, lambda: str(client.workflow(id)))
+            finally:
+                cluster.run("scontrol", "update", f"nodename={named[0]}", "state=resume", check=False)
+            told = client.workflow_report(id)
+        outcomes = [(one["stage"], one["outcome"]) for one in told["attempts"]]
+        assert told["state"] == "completed" and (work / "done").exists(), told
+        assert outcomes.count(("slow", "timeout")) == 2, outcomes
+        assert (work / "begun").read_text().count("x") == 2
+    finally:
+        daemon.stop()
