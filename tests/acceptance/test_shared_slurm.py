@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,56 @@ def test_a_job_grows_onto_the_rest_of_its_node_without_a_checkpoint(tmp_path: Pa
             assert result.read_text() == said
         finally:
             daemon.stop()
+
+
+@pytest.mark.nightly("unit/test_manager_resizing.py has the guard ask for it, and the test above a resize on a Slurm")
+@pytest.mark.skipif(len(CPUS) in (4, 8), reason="a worker would bind its ranks to the CPUs that there are")
+def test_a_waiting_job_gets_what_ranks_leave_in_place(tmp_path: Path) -> None:
+    """Sixteen ranks on a node of eight give half of it to a job of four, and no checkpoint is written."""
+    if reason := missing_slurm():
+        pytest.skip(reason)
+    paced, result = tmp_path / "paced", tmp_path / "result"
+    subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True, timeout=120)
+    words = [str(paced), "--steps", "300", "--pace", "100ms"]
+    said = subprocess.run([*words[:3], "--expect", "16"], capture_output=True, text=True, check=True, timeout=60).stdout
+    queue = FAST.replace("[queues.default]\n", '[queues.default]\nin_place = "on"\n')
+    with slurm_cluster(2, 8) as cluster:
+
+        def other(processors: int, node: str = "", minutes: int = 30, seconds: int = 1200) -> str:
+            where = [f"--nodelist={node}"] if node else []
+            line = ["-n", str(processors), "-N1", "-t", str(minutes), "-o", "/dev/null", "--wrap", f"sleep {seconds}"]
+            return cluster.run("sbatch", "--parsable", *where, *line).strip()
+
+        first = [other(8, "n2"), other(4, "n1")]
+        until(lambda: all(cluster.states().get(id) == "RUNNING" for id in first), "the other jobs did not start")
+        settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{queue}'
+        daemon = Daemon(tmp_path, settings, {"SLURM_CONF": str(cluster.conf)})
+        daemon.start()
+        try:
+            job = daemon.submit(*words, "--result", str(result), ranks=16, time="20")
+            daemon.stop()
+            measured(daemon, job)
+            daemon.start()
+            daemon.wait_event(job, "epoch.running")
+            cluster.run("scancel", first[1])
+            until(lambda: (4, 8) in resizes(daemon, job), "it has not grown in place", trace=daemon.trace(job))
+            waits = other(4, minutes=1, seconds=5)
+            until(lambda: (8, 4) in resizes(daemon, job), "it has left nothing in place", trace=daemon.trace(job))
+            until(lambda: cluster.states().get(waits) in ("RUNNING", "COMPLETED"), "the room is not the waiting job's")
+            (told,) = [e["data"] for e in daemon.events(job) if e["kind"] == "decision.shrink"]
+            assert told["given_to"] == waits and told["decision"]["reason"].endswith("its ranks leave them in place")
+            cluster.run("scancel", first[0])
+            assert daemon.wait(job, timeout_s=240)["state"] == "completed"
+            assert result.read_text() == said
+        finally:
+            daemon.stop()
+
+
+def measured(daemon: Daemon, job: str) -> None:
+    """An earlier run of the same application at full width, and at degree 2 at Delta .75."""
+    with closing(sqlite3.connect(daemon.state / "ejbd.sqlite", timeout=60)) as database, database:
+        (application,) = database.execute("SELECT application FROM jobs WHERE id = ?", (job,)).fetchone()
+        for processors, degree, units in ((16, 1, 1500.0), (8, 2, 1000.0)):
+            row = (application, "w", "0", 0, 1, 0.0, processors, degree, units, 100.0, 9000.0)
+            names = "application, work, job_id, launch, epoch, at_s, processors, degree, units, seconds, total"
+            database.execute(f"INSERT INTO speeds ({names}) VALUES ({', '.join('?' * len(row))})", row)
