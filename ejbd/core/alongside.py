@@ -69,9 +69,9 @@ class Alongside:
         return [name for name in self._numbers if name not in self._over]
 
     def turn_s(self, name: str) -> float:
-        """When a job has started; infinite: its turn has not come. One that is not known has none to wait for."""
+        """When a job has started; infinite: its turn has not come. So is that of one that is not known."""
         number = self._numbers.get(name)
-        return -math.inf if number is None else self._shadow.start[number]
+        return math.inf if number is None else self._shadow.start[number]
 
     def heads(self, name: str) -> bool:
         """Whether a job is the first that waits here: room is being kept for it."""

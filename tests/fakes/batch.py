@@ -54,6 +54,7 @@ class MemoryBatch:
         self.hang_submissions = 0  # so many submissions time out and are not taken
         self.operator = True  # whether its user may raise limits
         self.lose_begins = 0  # so many times it does not answer when a job may begin
+        self.lose_stays = 0  # and when one may not
         self.refuse: BatchError | None = None
         self.refuse_changes: BatchError | None = None  # to a job's size, or back into the queue
         self.awaited: set[str] = set()  # jobs that other jobs wait for
@@ -230,6 +231,9 @@ class MemoryBatch:
                 raise BatchError("the batch system does not answer", transient=True)
         if begins is False:
             self._call(f"stay {id}", identity)
+            if self.lose_stays:
+                self.lose_stays -= 1
+                raise BatchError("the batch system does not answer", transient=True)
         if begin_in_s is not None:
             self._call(f"begin {id} in {begin_in_s:g}")
             waits = (BatchState.PENDING, *((BatchState.HELD,) if self.holds_begins else ()))

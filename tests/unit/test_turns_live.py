@@ -68,6 +68,10 @@ def shown(w: Any, staying: set[str]) -> tuple[ClusterView, Roster]:
                 id=name, queue="batch", state=state_of, held=False, start_s=0.0, work_s=w.run[job], work_rate=0.0,
                 work_as_of_s=None,
             )  # fmt: skip
+    for job in range(len(w.submit)):
+        if w.mode[job] == RIGID and w.end[job] == w.clock[NOW]:
+            listed = BatchJobView(str(job), str(job), "ada", "batch", BatchState.COMPLETED, w.processors[job])
+            jobs.append(replace(listed, start_s=w.start[job], end_s=w.end[job]))
     total = w.count[TOTAL]
     view = ClusterView(
         w.clock[NOW], (NodeView("n1", total, 0, True, ("batch",)),), tuple(jobs),
@@ -178,3 +182,15 @@ async def test_what_the_rule_has_kept_goes_where_it_is_switched_off(live: LiveWo
     await live.manager.set_queue("batch", {"j0_in_turn": False}, "ada")
     await live.poll(1)
     assert not stays(live, job) and not live.batch.of(f"ejb-{job}.0").blocked
+
+
+async def test_a_stay_that_was_not_answered_is_not_tried_once_j0_may_begin(live: LiveWorld) -> None:
+    job = await busy(live)
+    live.batch.lose_stays = 1
+    await live.poll(70)
+    assert stays(live, job) and not live.batch.of(f"ejb-{job}.0").blocked
+    live.batch.others = [NARROW, replace(NARROW, id="91", start_s=live.clock.now)]
+    await live.poll(1)
+    await live.poll(300)
+    assert not stays(live, job) and not live.batch.of(f"ejb-{job}.0").blocked
+    assert len([call for call in live.batch.calls if call.startswith("stay")]) == 1

@@ -1,11 +1,14 @@
-"""Turns: no elastic job starts on its J0 before its turn while one that is not elastic waits beyond its own.
+"""Turns: no elastic job starts on its J0 before its turn while the others are later than elastic jobs are.
 
 A job's turn is when it starts in the shadow, which is plain EASY (:mod:`ejbd.core.shadow`). Where elastic jobs make
 the machine drain sooner than under EASY, the widest of those that wait start sooner, too, and a burst of short jobs
-that under EASY had gone ahead of them waits behind them. So while a job that is not elastic waits though its
-turn has come, J0s that are before theirs stay in the queue, and hold up none. EASY goes on with the others, and elastic
-jobs go on borrowing. A J0 stays no longer than until its turn. Elastic jobs that wait beyond theirs make none stay:
-they can borrow. Where they counted, too, all jobs lost more on the logs that this was chosen on.
+that under EASY had gone ahead of them waits behind them. So while jobs that are not elastic wait though their turn has
+come, J0s that are before theirs stay in the queue, and hold up none. EASY goes on with the others, and elastic jobs go
+on borrowing. A J0 stays no longer than until its turn.
+
+What stays has no room kept for it, and may come late itself. So none stays where the elastic jobs that hold nothing are
+later than the others: the seconds since their turns count, of all of them together. Without this elastic jobs lost
+most where moves are long, and little is borrowed.
 
 Kernels for both worlds.
 """
@@ -14,18 +17,25 @@ from __future__ import annotations
 
 from ejbd.core.kernel import kernel
 
-BEYOND_S = 60.0  # so long a job may wait beyond its turn before any J0 stays
+BEYOND_S = 60.0  # so long a job may wait beyond its turn before that counts
 STAY_AT_MOST = 100  # J0s, from the head of the queue on: each costs the batch system a command to stay, and one to go
-TOLD = "J0 waits for its turn: without elasticity it would not have started yet, and another job waits beyond its own"
+TOLD = "J0 waits for its turn: without elasticity it would not have started yet, and others wait beyond theirs"
 
 
 @kernel
-def waits_beyond(turn_s: float, now: float) -> bool:
-    """Whether a job that waits, and is not elastic, should have started by now; infinite: its turn has not come."""
-    return turn_s + BEYOND_S < now
+def beyond_s(turn_s: float, now: float) -> float:
+    """For how long a job that waits should have run by now; infinite: its turn has not come."""
+    return now - turn_s if turn_s + BEYOND_S < now else 0.0
+
+
+@kernel
+def are_later(others_s: float, elastic_s: float) -> bool:
+    """Whether J0s stay: the seconds beyond their turns of those that are not elastic, and of elastic ones that hold
+    nothing."""
+    return others_s > elastic_s
 
 
 @kernel
 def is_before(turn_s: float, now: float) -> bool:
-    """Whether a J0 stays as long as there is such a job."""
+    """Whether a J0 is one of those that stay then."""
     return turn_s > now

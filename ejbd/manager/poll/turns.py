@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from ejbd.core.alongside import JOBS_AT_ONCE, Alongside, Listed
-from ejbd.core.bundling.turns import STAY_AT_MOST, is_before, waits_beyond
+from ejbd.core.bundling.turns import STAY_AT_MOST, are_later, beyond_s, is_before
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.facts.context import Context
@@ -145,14 +145,20 @@ def _look(
     for one in listed:
         if one.name in roster.jobs:
             turns.rows[one.name] = roster.jobs[one.name]
-    if not any(row is None and waits_beyond(shadow.turn_s(name), view.time_s) for name, row in waiting):
+    others_s, elastic_s, known_now = 0.0, 0.0, set(shadow.names)
+    for name, row in waiting:
+        if row is None:
+            others_s += beyond_s(shadow.turn_s(name), view.time_s)
+        elif name in roster.jobs and roster.jobs[name].state == JobState.WAITING and not roster.jobs[name].held:
+            elastic_s += beyond_s(shadow.turn_s(name), view.time_s)
+    if not are_later(others_s, elastic_s):
         return
     for name, row in waiting:
         if row is None or row.state != SubjobState.PENDING or row.releasing or not _may_stay(roster, name, on):
             continue
         if len(staying) >= STAY_AT_MOST:
             break
-        if not is_before(shadow.turn_s(name), view.time_s) or row.id in turns.refused:
+        if not (name in known_now and is_before(shadow.turn_s(name), view.time_s)) or row.id in turns.refused:
             continue
         staying.add(row.id)
         if not row.stays:
@@ -166,7 +172,7 @@ def _may_stay(roster: Roster, job: str, on: Collection[str]) -> bool:
 
 def _ended(turns: Turns, view: ClusterView, roster: Roster, gone: Collection[str]) -> dict[str, float | None]:
     """How long each of these ran in its own shape; not those of which the batch system alone knows nothing more."""
-    ends = {job.id: job.end_s for job in view.jobs if job.state.ended and job.id in gone}
+    ends = {job.id: (job.start_s, job.end_s) for job in view.jobs if job.state.ended and job.id in gone}
     found: dict[str, float | None] = {}
     for name in gone:
         if name in roster.jobs:
@@ -176,6 +182,7 @@ def _ended(turns: Turns, view: ClusterView, roster: Roster, gone: Collection[str
             done_s = work_now(row, view.time_s)
             found[name] = done_s if done_s > 0.0 or row.start_s is not None else None
         else:
-            begun_s = turns.begun.pop(name, None)
-            found[name] = None if begun_s is None else max(0.0, (ends.get(name) or view.time_s) - begun_s)
+            started_s, ended_s = ends.get(name, (None, None))  # it may have come and gone between two polls
+            begun_s = turns.begun.pop(name, started_s)
+            found[name] = None if begun_s is None else max(0.0, (ended_s or view.time_s) - begun_s)
     return found
