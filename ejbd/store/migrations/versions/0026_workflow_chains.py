@@ -7,8 +7,8 @@ from typing import Literal
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0028"
-down_revision = "0026"
+revision = "0026"
+down_revision = "0025"
 branch_labels = None
 depends_on = None
 
