@@ -45,13 +45,13 @@ def serves(node: NodeRow, queue: QueueRow, site: Site) -> bool:
 
 
 def node_view(node: NodeRow, site: Site) -> NodeView:
-    serves = tuple(queue.name for queue in site.queues if serves(node, queue, site))
+    queues = tuple(queue.name for queue in site.queues if serves(node, queue, site))
     return NodeView(
         node.name,
         node.processors,
         node.free,
         node.usable,
-        serves,
+        queues,
         node.state,
         node.memory_mb,
         node.free_memory_mb,
