@@ -52,4 +52,5 @@ def test_every_line_of_the_lock_is_a_package_with_its_digests_and_names_no_place
 
 def test_a_word_that_setup_does_not_know_is_refused() -> None:
     done = subprocess.run([ROOT / "scripts" / "setup", "--lock"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stderr == "setup: there is no --lock; --locked installs by requirements.lock\n"
+    words = "--product installs no tools, --locked installs by requirements.lock"
+    assert (done.returncode, done.stderr) == (2, f"setup: there is no --lock; {words}\n")

@@ -337,7 +337,7 @@ async def test_what_outlives_its_subjobs_plans_with_the_next(tmp_path: Path, sto
     await live.poll(1)
     await live.begin(f"{job}.1")
     live.batch.free = 0
-    await runs_for(live, live.subjobs(job)[1].walltime_s - 5, 20)
+    await runs_for(live, live.subjobs(job)[1].walltime_s - 5, 10)
     row = live.job(job)
     assert row.walltime_s == until[1] and (row.walltimes or {})["at"] == 1 and row.overruns == 0
     assert row.state == "waiting" and row.work_s >= until[0] * 0.8
