@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from typing import Any, Dict
 
 
@@ -58,5 +57,10 @@ def make_dir(path: str) -> None:
 
 def check_room(folder: str) -> None:
     """Raises OSError where a small file cannot be written into this folder now: it is full, or gone."""
-    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:  # of many workers at once, each has its own
-        write_all(file.fileno(), b" " * 4096)
+    path = os.path.join(folder, ".room-%s-%d" % (os.uname().nodename, os.getpid()))  # other workers try, too
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(descriptor, b" " * 4096)
+    finally:
+        os.close(descriptor)
+        os.unlink(path)
