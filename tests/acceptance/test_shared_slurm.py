@@ -17,14 +17,27 @@ from tests.fakes.daemon import FAST, ROOT, Daemon, until
 from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
 
 CPUS = sorted(os.sched_getaffinity(0))
+IN_PLACE = FAST.replace("[queues.default]\n", '[queues.default]\nin_place = "on"\n')
+
+
+def compiled(folder: Path) -> Path:
+    program = folder / "paced"
+    subprocess.run(["cc", "-O2", "-o", program, ROOT / "examples" / "paced.c"], check=True, timeout=120)
+    return program
+
+
+def paced(folder: Path, *, steps: int, ranks: int) -> tuple[list[str], str]:
+    """The command of a paced program, and the result that it has to have."""
+    words = [str(compiled(folder)), "--steps", str(steps), "--pace", "100ms"]
+    expect = [*words[:3], "--expect", str(ranks)]
+    return words, subprocess.run(expect, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="ranks are bound where there are two CPUs")
 def test_two_jobs_share_a_node_and_their_ranks_no_processor(tmp_path: Path) -> None:
     if reason := missing_slurm():
         pytest.skip(reason)
-    paced, both = tmp_path / "paced", len(CPUS)
-    subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True, timeout=120)
+    both = len(CPUS)
     queue = FAST.replace("[queues.default]\n", "[queues.default]\nmin_processors = 1\n")
     with slurm_cluster(1, both) as cluster:
         cluster.run("scontrol", "update", "PartitionName=batch", "OverSubscribe=FORCE:2")
@@ -32,7 +45,7 @@ def test_two_jobs_share_a_node_and_their_ranks_no_processor(tmp_path: Path) -> N
         daemon = Daemon(tmp_path, settings, {"SLURM_CONF": str(cluster.conf)})
         daemon.start()
         try:
-            words = [str(paced), "--pace", "100ms", "--result"]
+            words = [str(compiled(tmp_path)), "--pace", "100ms", "--result"]
             one = daemon.submit(*words, "first", "--steps", "4000", ranks=both, time="15")
             daemon.wait_event(one, "epoch.running")
             two = daemon.submit(*words, "second", "--steps", "4000", ranks=both, time="15")
@@ -61,15 +74,12 @@ def test_a_job_grows_onto_the_rest_of_its_node_without_a_checkpoint(tmp_path: Pa
     """Eight ranks on four processors of a node of eight; once the other four are free they have them too."""
     if reason := missing_slurm():
         pytest.skip(reason)
-    paced, result = tmp_path / "paced", tmp_path / "result"
-    subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True, timeout=120)
-    words = [str(paced), "--steps", "200", "--pace", "100ms"]
-    said = subprocess.run([*words[:3], "--expect", "8"], capture_output=True, text=True, check=True, timeout=60).stdout
-    queue = FAST.replace("[queues.default]\n", '[queues.default]\nin_place = "on"\n')
+    result = tmp_path / "result"
+    words, said = paced(tmp_path, steps=200, ranks=8)
     with slurm_cluster(1, 8) as cluster:
         other = cluster.run("sbatch", "--parsable", "-n4", "-t10", "-o", "/dev/null", "--wrap", "sleep 600").strip()
         until(lambda: cluster.states().get(other) == "RUNNING", "the other job did not start")
-        settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{queue}'
+        settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{IN_PLACE}'
         daemon = Daemon(tmp_path, settings, {"SLURM_CONF": str(cluster.conf)})
         daemon.start()
         try:
@@ -90,11 +100,8 @@ def test_a_waiting_job_gets_what_ranks_leave_in_place(tmp_path: Path) -> None:
     """Sixteen ranks on a node of eight give half of it to a job of four, and no checkpoint is written."""
     if reason := missing_slurm():
         pytest.skip(reason)
-    paced, result = tmp_path / "paced", tmp_path / "result"
-    subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True, timeout=120)
-    words = [str(paced), "--steps", "300", "--pace", "100ms"]
-    said = subprocess.run([*words[:3], "--expect", "16"], capture_output=True, text=True, check=True, timeout=60).stdout
-    queue = FAST.replace("[queues.default]\n", '[queues.default]\nin_place = "on"\n')
+    result = tmp_path / "result"
+    words, said = paced(tmp_path, steps=300, ranks=16)
     with slurm_cluster(2, 8) as cluster:
 
         def other(processors: int, node: str = "", minutes: int = 30, seconds: int = 1200) -> str:
@@ -104,7 +111,7 @@ def test_a_waiting_job_gets_what_ranks_leave_in_place(tmp_path: Path) -> None:
 
         first = [other(8, "n2"), other(4, "n1")]
         until(lambda: all(cluster.states().get(id) == "RUNNING" for id in first), "the other jobs did not start")
-        settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{queue}'
+        settings = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{IN_PLACE}'
         daemon = Daemon(tmp_path, settings, {"SLURM_CONF": str(cluster.conf)})
         daemon.start()
         try:

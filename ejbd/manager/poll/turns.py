@@ -44,8 +44,9 @@ def pieces(context: Callable[[], Context], view: ClusterView, roster: Roster) ->
         return
     found = Wanted([], [])
     yield from look(turns, view, roster, on, found)
-    for at, row in enumerate([*found.go, *found.stay][:ACTS_AT_ONCE], 1):
-        carry_out(context(), rule.stays(context(), row.id) if row in found.stay else rule.goes(context(), row.id))
+    acts = [*((rule.goes, row) for row in found.go), *((rule.stays, row) for row in found.stay)]
+    for at, (act, row) in enumerate(acts[:ACTS_AT_ONCE], 1):
+        carry_out(context(), act(context(), row.id))
         if at % 8 == 0:
             yield
     yield
