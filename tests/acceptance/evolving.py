@@ -20,7 +20,7 @@ GRACE = "[limits]\ngive_back_grace_s = 1\n"
 
 def build_paced(folder: Path) -> Path:
     made = folder / "paced"
-    subprocess.run(["cc", "-O2", "-o", made, ROOT / "examples" / "paced.c"], check=True)
+    subprocess.run(["cc", "-O2", "-o", made, ROOT / "examples" / "paced.c"], check=True, timeout=120)
     return made
 
 

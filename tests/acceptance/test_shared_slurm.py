@@ -11,24 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.evolving import build_paced
 from tests.acceptance.sites import POLL_S
 from tests.acceptance.test_pool_local import cpus_of, resizes
-from tests.fakes.daemon import FAST, ROOT, Daemon, until
+from tests.fakes.daemon import FAST, Daemon, until
 from tests.integration.slurm_clusters import missing_slurm, slurm_cluster
 
 CPUS = sorted(os.sched_getaffinity(0))
 IN_PLACE = FAST.replace("[queues.default]\n", '[queues.default]\nin_place = "on"\n')
 
 
-def compiled(folder: Path) -> Path:
-    program = folder / "paced"
-    subprocess.run(["cc", "-O2", "-o", program, ROOT / "examples" / "paced.c"], check=True, timeout=120)
-    return program
-
-
 def paced(folder: Path, *, steps: int, ranks: int) -> tuple[list[str], str]:
     """The command of a paced program, and the result that it has to have."""
-    words = [str(compiled(folder)), "--steps", str(steps), "--pace", "100ms"]
+    words = [str(build_paced(folder)), "--steps", str(steps), "--pace", "100ms"]
     expect = [*words[:3], "--expect", str(ranks)]
     return words, subprocess.run(expect, capture_output=True, text=True, check=True, timeout=60).stdout
 
@@ -45,7 +40,7 @@ def test_two_jobs_share_a_node_and_their_ranks_no_processor(tmp_path: Path) -> N
         daemon = Daemon(tmp_path, settings, {"SLURM_CONF": str(cluster.conf)})
         daemon.start()
         try:
-            words = [str(compiled(tmp_path)), "--pace", "100ms", "--result"]
+            words = [str(build_paced(tmp_path)), "--pace", "100ms", "--result"]
             one = daemon.submit(*words, "first", "--steps", "4000", ranks=both, time="15")
             daemon.wait_event(one, "epoch.running")
             two = daemon.submit(*words, "second", "--steps", "4000", ranks=both, time="15")
