@@ -88,8 +88,8 @@ async def server(where: Path, elastic: int, queued: int, nodes: int) -> None:
     fill(manager, empty, elastic, dice)
     batch.view = listed(manager, empty)
     await manager.start()
-    await manager.poll()  # the first one stores a decision about every job
-    await manager.poll()
+    await manager.poller.poll()  # the first one stores a decision about every job
+    await manager.poller.poll()
     await serve(create_app(manager), settings)
     freeze()
     print("ready", flush=True)

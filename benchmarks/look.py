@@ -61,7 +61,7 @@ def daemon(where: Path, options: argparse.Namespace) -> Manager:
         for at, job in enumerate(view.jobs)
     )
     fill(manager, replace(view, jobs=running, time_s=clock.now), options.jobs, dice)
-    manager.view = listed(manager, replace(view, jobs=running, time_s=clock.now))
+    manager.world.view = listed(manager, replace(view, jobs=running, time_s=clock.now))
     return manager
 
 

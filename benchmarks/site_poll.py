@@ -179,10 +179,10 @@ async def poll(manager: Manager, batch: SlurmBatch, controller: int) -> Poll:
     observed_s = time.monotonic() - begun
     view = listed(manager, view)
     here, begun = time.process_time(), time.monotonic()
-    roster = await manager._open.now()
+    roster = await manager.poller.open.now()
     roster.unlisted(view)
-    tick = Tick(view, roster, {}, {}, manager._specs)
-    while manager.store.write_sync(lambda session: tick.step(manager._context(session))):
+    tick = Tick(view, roster, {}, {}, manager.poller.specs)
+    while manager.store.write_sync(lambda session: tick.step(manager.world.context(session))):
         pass
     return Poll(commands, read, time.process_time() - here, theirs, observed_s + time.monotonic() - begun)
 

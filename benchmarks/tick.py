@@ -53,7 +53,7 @@ def fill(manager: Manager, view: ClusterView, count: int, dice: random.Random) -
     """Submit `count` elastic jobs and note their J0s as taken by the batch system, as the executor would."""
 
     def submit(session: Session) -> None:
-        ctx = manager._context(session)
+        ctx = manager.world.context(session)
         for number in range(count):
             overrides = Overrides(ntasks=str(dice.choice(SIZES)), time=str(dice.randint(10, 1440)))
             request = JobRequest(cwd="/tmp", command=("./heat",), env=ENVIRONMENT, overrides=overrides)
@@ -70,10 +70,10 @@ def fill(manager: Manager, view: ClusterView, count: int, dice: random.Random) -
             move_subjob(session, subjob, SubjobState.PENDING, NOW)
         return len(pending)
 
-    manager.view = view
+    manager.world.view = view
     manager.store.write_sync(submit)
     for _ in range(count):  # so many jobs a transaction, and so many submissions due at a time
-        if not manager.store.write_sync(manager._receive) and not manager.store.write_sync(accept):
+        if not manager.store.write_sync(manager.acting.receiving.receive) and not manager.store.write_sync(accept):
             break
 
 
@@ -113,18 +113,18 @@ def timed(call: Callable[[], object]) -> float:
 def one_tick(manager: Manager, view: ClusterView) -> tuple[float, float, float]:
     """Milliseconds of it all, of the reading and of the longest step."""
     begun = time.perf_counter()
-    roster = asyncio.run(manager._open.now())
+    roster = asyncio.run(manager.poller.open.now())
     roster.unlisted(view)
     read = time.perf_counter()
-    tick = Tick(view, roster, {}, {}, manager._specs)
-    while manager.store.write_sync(lambda s: tick.step(manager._context(s))):
+    tick = Tick(view, roster, {}, {}, manager.poller.specs)
+    while manager.store.write_sync(lambda s: tick.step(manager.world.context(s))):
         pass
     return (time.perf_counter() - begun) * 1e3, (read - begun) * 1e3, tick.longest_s * 1e3
 
 
 def noting(manager: Manager, view: ClusterView) -> None:
     """What is noted of the batch jobs that are not EJB's."""
-    others = manager._others
+    others = manager.neighbours.others
     assert others is not None
     asyncio.run(others.unlisted(view))
     step = Noting(others, view, {}).step
@@ -164,7 +164,7 @@ def measure(where: Path, options: argparse.Namespace) -> None:
     for number in range(options.runs + 1):
         clock.now += settings.poll_s
         now = replace(view, time_s=clock.now, jobs=tuple(map(replace, view.jobs)))  # as new as a listing's rows
-        manager.view = now
+        manager.world.view = now
         alone = timed(lambda now=now: plan(now, states, BundlingParameters(walltime_quantum_s=60.0)))  # type: ignore[misc]
         before, cpu = statements, time.process_time()
         tick, roster, longest = one_tick(manager, now)

@@ -97,7 +97,7 @@ class Hand(Worker):
     async def _go_on(self, ordinal: int) -> None:
         errand = self.day.errand(self.job)
         if ordinal < len(errand.launches):
-            file = str(self.day.live.manager.spool.launch_file(self.job, ordinal))
+            file = str(self.day.live.manager.world.spool.launch_file(self.job, ordinal))
             await self.report("launch", ordinal=ordinal, size=errand.launches[ordinal], file=file)
         else:
             await self.report("script-exit", run=self.run, code=errand.code)
@@ -769,7 +769,7 @@ class Day:
         """A J0 begins while no daemon is there, and its workers begin the job by themselves."""
         query = select(Subjob).where(Subjob.role == "placeholder", Subjob.state == "pending").order_by(Subjob.id)
         for subjob in self.live.store.read_sync(lambda s: list(s.scalars(query))):
-            folder = self.live.manager.spool.subjob_dir(subjob.job_id, subjob.id) / "alone"
+            folder = self.live.manager.world.spool.subjob_dir(subjob.job_id, subjob.id) / "alone"
             if not (folder / "order.json").exists() or (folder / "claim.json").exists():
                 continue
             self.live.batch.start(subjob.tag)

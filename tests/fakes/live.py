@@ -182,13 +182,13 @@ class LiveWorld:
             queues={"default": QueueSettings(**(given | queue))},
         )
         self.manager = self._new_manager()
-        self.manager.spool.prepare()
+        self.manager.world.spool.prepare()
         self.executor = Executor(
             store,
             self.batch,
             self.settings,
-            self.manager.hands,
-            self.manager._context,
+            self.manager.world.hands,
+            self.manager.world.context,
             self.daemon_clock,
             patience_s=60.0,  # what is slow here is the machine
         )
@@ -203,12 +203,12 @@ class LiveWorld:
 
     def _new_manager(self) -> Manager:
         manager = Manager(self.settings, self.store, self.batch, clock=self.daemon_clock, runs_as="ada")
-        manager.spool.worker = self.folder / "w.pyz"
+        manager.world.spool.worker = self.folder / "w.pyz"
         return manager
 
     def spool_of(self, job: str) -> Spool:
         """Where the files of a job are."""
-        return self.manager.spool
+        return self.manager.world.spool
 
     async def restart(self) -> None:
         """A new daemon on the same store, as after a crash."""
@@ -218,13 +218,13 @@ class LiveWorld:
             self.store,
             self.batch,
             self.settings,
-            self.manager.hands,
-            self.manager._context,
+            self.manager.world.hands,
+            self.manager.world.context,
             self.daemon_clock,
             patience_s=60.0,  # what is slow here is the machine
         )
-        self.manager._executor = self.executor
-        await self.store.write(self.manager._recover)
+        self.manager.acting.executor = self.executor
+        await self.store.write(self.manager.recover)
 
     def reading(self, processes: int = 16, walltime_s: float = 100.0, **spec: Any) -> Reading:
         """A job as its submission is read."""
@@ -267,8 +267,8 @@ class LiveWorld:
         """Carry out every intent that is due now, in so many rounds at most: one that writes nothing is the last."""
         for _ in range(rounds):
             self.changes.any()
-            await self.manager.workflows.advance()
-            await self.store.write(self.manager._receive)
+            await self.manager.entrance.workflows.advance()
+            await self.store.write(self.manager.acting.receiving.receive)
             await self.executor.run_due()
             if not self.changes.any():
                 return
@@ -277,8 +277,8 @@ class LiveWorld:
         """Time passes, the manager looks and acts."""
         self.clock.now += seconds
         if heartbeats:
-            self.manager._memory.seen.update(dict.fromkeys(self.manager._memory.seen, self.daemon_clock()))
-        await self.manager.poll()
+            self.manager.world.memory.seen.update(dict.fromkeys(self.manager.world.memory.seen, self.daemon_clock()))
+        await self.manager.poller.poll()
         await self.act(rounds)
 
     async def work(self, rounds: int = 6) -> None:

@@ -94,11 +94,11 @@ class ManyWorld(LiveWorld):
 
     def _new_manager(self) -> Manager:
         manager = Manager(self.settings, self.store, self.batch, clock=self.daemon_clock, helper=self.helper)
-        manager.spool.worker = self.folder / "w.pyz"
+        manager.world.spool.worker = self.folder / "w.pyz"
         return manager
 
     def spool_of(self, job: str) -> Spool:
-        return self.manager.hands.spool_of(self.user_of(job))
+        return self.manager.world.hands.spool_of(self.user_of(job))
 
     def user_of(self, job: str) -> str:
         return self.store.read_sync(lambda s: s.scalars(select(Job.user).where(Job.id == job)).one())

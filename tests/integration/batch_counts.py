@@ -86,7 +86,7 @@ async def submit_until(manager: Manager, waiting: int, timeout_s: float) -> floa
     request = JobRequest(cwd="/", command=("/bin/true",), env={"PATH": "/usr/bin:/bin"}, overrides=overrides)
     already, _ = await manager.store.read(counted)
     for _ in range(waiting - already):
-        await manager.submit(read(request), manager.runs_as, None, "")
+        await manager.submit(read(request), manager.world.runs_as, None, "")
     while (found := await manager.store.read(counted)) != (waiting, 0):
         if time.monotonic() > begun + timeout_s:
             raise TimeoutError(f"{found[0]} of {waiting} jobs wait after {timeout_s:g} s")
@@ -96,20 +96,20 @@ async def submit_until(manager: Manager, waiting: int, timeout_s: float) -> floa
 
 async def poll_load(cluster: SlurmCluster, manager: Manager, batch: SlurmBatch, waiting: int, polls: int) -> PollLoad:
     """Poll `polls` times and count. Raises RuntimeError where a poll found no answer."""
-    await manager.poll()  # first sights and promises, which are noted once
-    failed = manager.failed_polls
+    await manager.poller.poll()  # first sights and promises, which are noted once
+    failed = manager.poller.failed_polls
     await asyncio.to_thread(cluster.run, "sdiag", "--reset")
     rpcs = await asyncio.to_thread(rpc_counts, cluster)
     commands = Counter({name: count.calls for name, count in batch.commands.counts.items()})
     seconds = []
     for _ in range(polls):
         begun = time.monotonic()
-        await manager.poll()
+        await manager.poller.poll()
         seconds.append(time.monotonic() - begun)
     after = Counter({name: count.calls for name, count in batch.commands.counts.items()})
     asked = await asyncio.to_thread(rpc_counts, cluster)
-    if manager.failed_polls != failed:
-        raise RuntimeError(f"{manager.failed_polls - failed} polls were not answered: {manager.batch_error}")
+    if manager.poller.failed_polls != failed:
+        raise RuntimeError(f"{manager.poller.failed_polls - failed} polls were not answered: {manager.poller.error}")
     return PollLoad(waiting, polls, dict(after - commands), dict(asked - rpcs), tuple(seconds))
 
 

@@ -69,7 +69,7 @@ class ThenFails(MemoryBatch):
 def world(tmp_path: Path, store: Store) -> tuple[LiveWorld, ThenFails]:
     live = LiveWorld(tmp_path, store)
     batch = ThenFails(live.clock, free=0)
-    live.batch = live.manager.batch = live.executor.batch = batch
+    live.batch = live.manager.world.batch = live.executor.batch = batch
     return live, batch
 
 

@@ -162,9 +162,9 @@ async def test_the_folder_of_a_job_goes_long_before_its_events(store: Store, tmp
     manager = Manager(
         Settings(state_dir=tmp_path), store, MemoryBatch(Clock()), clock=SteadyClock(lambda: NOW, lambda: NOW)
     )
-    manager.spool.prepare()
+    manager.world.spool.prepare()
     for job in ("ended", "alive", "forgotten"):
-        manager.spool.make_job(job, env={}, script=None, command=None)
+        manager.world.spool.make_job(job, env={}, script=None, command=None)
     await manager.prune()
-    assert manager.spool.job_folders() == {"alive"}
+    assert manager.world.spool.job_folders() == {"alive"}
     assert (await store.read(census))["jobs"] == 2

@@ -147,11 +147,11 @@ async def test_nothing_is_kept_of_workers_that_nobody_knows(tmp_path: Path, stor
     job = await live.submit()
     await live.poll(1)
     await live.begin(f"{job}.1")
-    before = set(live.manager._memory.seen), set(live.manager._calls._waiting)
+    before = set(live.manager.world.memory.seen), set(live.manager.calls._waiting)
     for name in ("nobody", "x" * 200, f"{job}.1"):
         for subjob in ("none.1", f"{job}.1"):
             with pytest.raises(EjbError):
                 await live.manager.worker_operations(subjob, name, 0, 0)
             with pytest.raises(EjbError):
                 await live.manager.worker_reports(subjob, name, [])
-    assert (set(live.manager._memory.seen), set(live.manager._calls._waiting)) == before
+    assert (set(live.manager.world.memory.seen), set(live.manager.calls._waiting)) == before

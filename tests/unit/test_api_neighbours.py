@@ -295,7 +295,7 @@ async def test_an_event_between_the_look_and_the_wait_is_not_missed(
         found = await read(look)
         monkeypatch.undo()
         await live.submit()
-        live.manager._woken(frozenset({"events"}))  # as the store tells of a commit
+        live.manager.woken(frozenset({"events"}))  # as the store tells of a commit
         return found
 
     newest = await read(lambda session: session.scalar(select(func.max(Event.id)))) or 0

@@ -26,16 +26,15 @@ FLOORS = (
     "facts",
     "rules",
     "acts",
+    "world",  # what the parts above share
     "listening",
+    "service",
     "submission",
     "telling",
     "poll",
-    "service",
-    "world",
-    "observing",
-    "watched",
-    "answering",
-    "manager",
+    "requests",
+    "tasks",
+    "manager",  # puts the parts together
 )
 
 # Of the store's transitions a rule may name topics, and nothing that writes.

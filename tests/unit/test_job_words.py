@@ -87,7 +87,7 @@ async def test_it_holds_in_the_daemon_from_the_submission_to_the_replay(
 ) -> None:
     """By REST, by the script; in status, explain and replay; and not in a queue whose policy knows it not."""
     live = LiveWorld(tmp_path, store, policy="patient", most_at_start=1)
-    live.manager.runs_as = None  # type: ignore[assignment]
+    live.manager.world.runs_as = None  # type: ignore[assignment]
     live.batch.free = 4
     await live.poll(1)
     transport, headers = httpx.ASGITransport(create_app(live.manager)), {"Authorization": "Bearer ejb_ada"}

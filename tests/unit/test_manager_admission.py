@@ -33,7 +33,7 @@ def reading(live: LiveWorld, lines: str = "", script: str | None = None, **overr
 
 
 def stored(live: LiveWorld, id: str) -> JobSpec:
-    return live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(id)).spec)
+    return live.store.read_sync(lambda s: JobWorld(live.manager.world.context(s), live.job(id)).spec)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ async def test_what_is_passed_through_stays_so_when_its_queue_changes_between_th
 ) -> None:
     await live.poll()
     await live.manager.set_queue("batch", {"elasticity": "off"}, "root")
-    checked = live.manager._submissions._check
+    checked = live.manager.entrance.submissions._check
 
     async def changed(spec: JobSpec, user: str) -> tuple[str, ...]:
         await live.manager.set_queue("batch", {"elasticity": "on"}, "root")
         return await checked(spec, user)
 
-    monkeypatch.setattr(live.manager._submissions, "_check", changed)
+    monkeypatch.setattr(live.manager.entrance.submissions, "_check", changed)
     taken = await live.manager.submit(reading(live), "ada", None, "")
     assert not taken.elastic and taken.why == "elasticity is off in queue batch"
     assert (await live.manager.submit(reading(live), "ada", None, "")).elastic
@@ -136,7 +136,7 @@ async def test_a_specification_is_parsed_once(live: LiveWorld, monkeypatch: pyte
     monkeypatch.setattr(JobSpec, "from_json", classmethod(counted))
     job = await live.submit()
     assert live.batch.of(f"ejb-{job}.0").state == "pending" and len(parsed) == 1
-    world = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)))
+    world = live.store.read_sync(lambda s: JobWorld(live.manager.world.context(s), live.job(job)))
     assert world.spec is world.spec and len(parsed) == 2
 
 
@@ -154,7 +154,7 @@ async def test_what_the_batch_system_would_refuse_is_refused_at_once_of_an_elast
             await ask
         assert refused.value.code is Code.BATCH_REFUSED and REFUSED in refused.value.message
     assert live.store.read_sync(lambda s: s.query(Job).count()) == 1
-    live.manager._submissions._answers.clear()
+    live.manager.entrance.submissions._answers.clear()
     assert (await live.manager.submit(reading(live), "ada", "key", "digest")).id == taken.id  # an answer stays
 
 

@@ -33,7 +33,7 @@ async def waiting(live: LiveWorld, kind: dict[str, Any], **more: Any) -> str:
 
 
 def folder(live: LiveWorld, job: str) -> Path:
-    return live.manager.spool.subjob_dir(job, f"{job}.0") / "alone"
+    return live.manager.world.spool.subjob_dir(job, f"{job}.0") / "alone"
 
 
 def order(live: LiveWorld, job: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ async def test_what_a_daemon_begins_nobody_else_can(live: LiveWorld, kind: dict[
     assert live.job(job).state == "running" and live.job(job).elastic
     with pytest.raises(FileExistsError):
         begins_alone(live, job)
-    assert orders.begun_s(live.manager.spool, job, f"{job}.0") is None
+    assert orders.begun_s(live.manager.world.spool, job, f"{job}.0") is None
 
 
 async def test_what_runs_in_a_window_is_not_begun_again_in_a_j0_that_starts_unseen(live: LiveWorld) -> None:
@@ -146,7 +146,7 @@ async def test_a_claim_that_cannot_be_made_begins_nothing(live: LiveWorld, monke
 
     monkeypatch.setattr(os, "link", broken)
     with pytest.raises(EjbError, match="Input/output error"):
-        orders.withdraw(live.manager.spool, job, f"{job}.0")
+        orders.withdraw(live.manager.world.spool, job, f"{job}.0")
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ async def test_some_elements_are_cancelled_and_the_others_go_on(live: LiveWorld)
         await live.manager.cancel_elements(array, "5", "ada")
     with pytest.raises(EjbError, match="names no elements"):
         await live.manager.cancel_elements(array, "9-5", "ada")
-    said = live.store.read_sync(lambda s: explaining.explain(live.manager._context(s), array, ""))["now"]
+    said = live.store.read_sync(lambda s: explaining.explain(live.manager.world.context(s), array, ""))["now"]
     assert "2 waiting" in said and "2 to come" in said
     await live.manager.cancel(array, "ada")
     await settle(live)
@@ -170,7 +170,7 @@ async def test_a_crash_in_between_loses_and_doubles_no_element(live: LiveWorld) 
     await live.poll()
     array = (await live.manager.submit(reading(live, "0-29"), "ada", None, "body")).id
     for _ in range(8):
-        await live.store.write(live.manager._receive)
+        await live.store.write(live.manager.acting.receiving.receive)
         await live.restart()
         await live.poll()
     await settle(live)

@@ -113,7 +113,7 @@ async def test_of_one_job_the_longest_subjob_is_submitted_first(tmp_path: Path, 
     live.batch.submit = slow  # type: ignore[method-assign]
 
     def ask(session: object) -> None:
-        ctx = live.manager._context(session)  # type: ignore[arg-type]
+        ctx = live.manager.world.context(session)  # type: ignore[arg-type]
         for job, lengths in zip(jobs, ((10.0, 500.0, 200.0), (20.0,)), strict=True):
             world = JobWorld(ctx, ctx.session.query(Job).filter_by(id=job).one())
             for length in lengths:

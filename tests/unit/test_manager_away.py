@@ -212,7 +212,7 @@ async def on_j0(live: LiveWorld, kind: dict[str, Any]) -> tuple[str, Worker]:
     await live.poll(1)
     await live.work()
     if "script" in kind:
-        await worker.report("launch", ordinal=0, size=16, file=str(live.manager.spool.launch_file(job, 0)))
+        await worker.report("launch", ordinal=0, size=16, file=str(live.manager.world.spool.launch_file(job, 0)))
         await live.work()
     assert running_epochs(live, job) == ["running"]
     return job, worker
@@ -221,7 +221,7 @@ async def on_j0(live: LiveWorld, kind: dict[str, Any]) -> tuple[str, Worker]:
 def leaves_behind(live: LiveWorld, worker: Worker, *reports: dict[str, Any]) -> None:
     """What a worker tells with no daemon there is in its file."""
     job = worker.subjob.partition(".")[0]
-    folder = live.manager.spool.subjob_dir(job, worker.subjob) / "reports"
+    folder = live.manager.world.spool.subjob_dir(job, worker.subjob) / "reports"
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
     for report in reports:

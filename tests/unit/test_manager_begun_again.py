@@ -21,7 +21,9 @@ def live(tmp_path: Path, store: Store) -> LiveWorld:
 
 
 async def launch(live: LiveWorld, worker: Worker, job: str, ordinal: int) -> None:
-    await worker.report("launch", ordinal=ordinal, size=16, file=str(live.manager.spool.launch_file(job, ordinal)))
+    await worker.report(
+        "launch", ordinal=ordinal, size=16, file=str(live.manager.world.spool.launch_file(job, ordinal))
+    )
     await live.work()
 
 

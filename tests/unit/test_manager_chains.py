@@ -62,7 +62,7 @@ async def ends(live: LiveWorld, job: str, code: int = 0) -> None:
 
 def told_to(live: LiveWorld, job: str) -> str:
     """What J0's script finds when it begins."""
-    file = live.manager.spool.end_file(job, f"{job}.0")
+    file = live.manager.world.spool.end_file(job, f"{job}.0")
     return file.read_text() if file.exists() else ""
 
 

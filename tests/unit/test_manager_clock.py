@@ -130,7 +130,7 @@ async def test_a_slow_restart_under_way_is_given_its_time(live: LiveWorld) -> No
 async def test_a_clock_that_cannot_be_noted_is_noted_later(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await running(live)
     set_clock(live, HOUR)
-    monkeypatch.setattr("ejbd.manager.observing.shift", lambda *_: 1 / 0)
+    monkeypatch.setattr("ejbd.manager.poll.clockset.shift", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         await live.poll(5)
     assert live.daemon_clock() == live.clock.now

@@ -105,7 +105,7 @@ async def test_a_job_may_say_what_its_moves_cost(live: LiveWorld) -> None:
 
 async def test_before_the_first_move_memory_and_the_spools_speed_tell(live: LiveWorld) -> None:
     job = await started(live)
-    live.manager._spool_speed = 10e6
+    live.manager.world.spool_speed = 10e6
     worker = live.workers[f"{job}.1"]
     sample = {"epoch": 1, "resident": 400_000_000, "done": None, "total": None, "at_s": None}
     await worker.report("sample", **{**sample, "epoch": 7})
@@ -119,7 +119,7 @@ async def test_before_the_first_move_memory_and_the_spools_speed_tell(live: Live
 async def test_the_speed_of_others_checkpoints_beats_the_daemons_own_trial(live: LiveWorld) -> None:
     job = await started(live)
     live.workers[f"{job}.1"].rank_bytes = 25_000_000  # 400 MB in 4 s
-    live.manager._spool_speed = 1e3
+    live.manager.world.spool_speed = 1e3
     await live.poll(10)
     await live.begin(f"{job}.2")
     await live.work()

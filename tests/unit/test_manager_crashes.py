@@ -91,7 +91,7 @@ async def grows_and_ends(folder: Path, store: Store, trap: Trap, waited_for: boo
     j0 = f"ejb-{job}.0"
     if waited_for:
         await operator.until(lambda: live.batch.of(j0).processors == 1)
-        end = live.manager.spool.end_file(job, f"{job}.0")
+        end = live.manager.world.spool.end_file(job, f"{job}.0")
         assert end.read_text() == "0\n" and live.batch.of(j0).state is BatchState.PENDING
         live.batch.start(j0)
         await operator.poll()
@@ -225,7 +225,7 @@ async def has_begun_alone(folder: Path, store: Store, trap: Trap, is_over: bool 
     await operator.until(lambda: any(one.name == j0 for one in live.batch.live()))
     live.batch.start(j0)
     live.clock.now += 15
-    alone = live.manager.spool.subjob_dir(job, f"{job}.0") / "alone"
+    alone = live.manager.world.spool.subjob_dir(job, f"{job}.0") / "alone"
     order = json.loads(json.loads((alone / "order.json").read_text())["order"])
     (alone / "own").write_text(json.dumps({"begun": {"order": order["id"], "at_s": live.clock.now, "node": "n1"}}))
     os.link(alone / "own", alone / "claim.json")

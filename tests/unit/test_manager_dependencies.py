@@ -82,7 +82,7 @@ async def test_each_condition_as_slurm_has_it(
     job = live.job(second)
     if becomes == NEVER:
         assert job.state == "received" and job.reason.startswith(f"{NEVER}: {when}:{first}")
-        said = live.store.read_sync(lambda s: explaining.explain(live.manager._context(s), second, ""))["now"]
+        said = live.store.read_sync(lambda s: explaining.explain(live.manager.world.context(s), second, ""))["now"]
         assert "until it is cancelled" in said
         assert ("job.dependency", False) in [(kind, data.get("met")) for kind, data in live.events(second)]
         await live.manager.cancel(second, "ada")
@@ -107,8 +107,8 @@ async def test_a_site_that_ends_such_jobs_does_unless_the_job_says_otherwise(
     first = await submit(live)
     words = () if said is None else (f"--kill-on-invalid-dep={said}",)
     second = await submit(live, f"--dependency=afterok:{first}", *words)
-    assert live.manager.view is not None
-    live.manager.view = replace(live.manager.view, kills_unmet=True)
+    assert live.manager.world.view is not None
+    live.manager.world.view = replace(live.manager.world.view, kills_unmet=True)
     await moves_to(live, first, *BADLY)
     assert live.job(second).state == becomes and NEVER in live.job(second).reason
 

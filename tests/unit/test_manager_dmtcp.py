@@ -123,7 +123,7 @@ async def test_who_says_that_it_is_no_mpi_program_is_believed(live: LiveWorld) -
 
 @pytest.mark.parametrize("engine", ["none", "application", "dmtcp"])
 async def test_what_only_moves_need_is_only_for_moves(live: LiveWorld, installed: None, engine: str) -> None:
-    library = live.manager.spool.root / "dmtcp" / "libejbprogress.so"
+    library = live.manager.world.spool.root / "dmtcp" / "libejbprogress.so"
     library.parent.mkdir()
     library.touch()
     payload = await told(live, engine=engine)
@@ -137,13 +137,13 @@ async def test_what_only_moves_need_is_only_for_moves(live: LiveWorld, installed
 
 
 async def test_a_proved_plugin_is_handed_on_and_one_that_failed_is_not(live: LiveWorld, installed: None) -> None:
-    folder = live.manager.spool.root / "dmtcp"
+    folder = live.manager.world.spool.root / "dmtcp"
     folder.mkdir()
     (folder / "libejbmove.so").touch()
     record = folder / "libejbmove.so.json"
     for trusted in (False, True):
         record.write_text(json.dumps({"trusted": trusted}))
-        assert (live.manager.spool.dmtcp_plugin() is not None) is trusted
+        assert (live.manager.world.spool.dmtcp_plugin() is not None) is trusted
     _job, payload = await launched(live)
     assert payload["dmtcp"]["plugin"] == str(folder / "libejbmove.so")  # type: ignore[index]
 
@@ -211,7 +211,7 @@ async def test_a_place_holder_of_several_nodes_is_no_place_to_move_to(live: Live
 
 
 async def test_a_plugin_for_another_dmtcp_is_not_used(live: LiveWorld, installed: None) -> None:
-    folder = live.manager.spool.root / "dmtcp"
+    folder = live.manager.world.spool.root / "dmtcp"
     folder.mkdir()
     (folder / "libejbmove.so").touch()
     built = {"version": "5.0", "library": "0badcafe", "machine": "x86_64"}

@@ -28,7 +28,7 @@ async def begun(live: LiveWorld, subjob: str, job: str, script: bool) -> None:
     await live.poll(1)
     await live.work()
     if script:
-        file = str(live.manager.spool.launch_file(job, 0))
+        file = str(live.manager.world.spool.launch_file(job, 0))
         await live.workers[subjob].report("launch", ordinal=0, size=16, file=file)
         await live.work()
     assert live.epochs(job)[-1].state == "running"
@@ -86,7 +86,7 @@ async def test_between_launches_the_next_one_is_told(live: LiveWorld) -> None:
     await live.work()
     await until(live, AHEAD_S, job)
     assert sent(live, f"{job}.0") == []
-    await worker.report("launch", ordinal=1, size=16, file=str(live.manager.spool.launch_file(job, 1)))
+    await worker.report("launch", ordinal=1, size=16, file=str(live.manager.world.spool.launch_file(job, 1)))
     await live.work()
     await live.poll(1)
     await live.work()

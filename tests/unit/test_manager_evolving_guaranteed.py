@@ -235,7 +235,7 @@ async def test_the_node_of_j0_is_lost_in_each_step(live: LiveWorld, step: int) -
     live.workers.pop(j0.id)
     lost_s = live.clock.now
     for _ in range(20):
-        live.manager._memory.seen.update({w.id: live.clock.now for w in live.workers.values()})
+        live.manager.world.memory.seen.update({w.id: live.clock.now for w in live.workers.values()})
         await live.poll(5, heartbeats=False)
         await live.work()
     assert live.job(job).state == ("running" if step == 2 else "waiting"), "on its increment it goes on"
@@ -265,7 +265,7 @@ async def test_the_node_of_an_increment_is_lost_and_another_is_queued(live: Live
     live.batch.end(f"ejb-{increment.id}", BatchState.NODE_FAIL, None)
     live.workers.pop(increment.id)
     for _ in range(20):
-        live.manager._memory.seen.update({w.id: live.clock.now for w in live.workers.values()})
+        live.manager.world.memory.seen.update({w.id: live.clock.now for w in live.workers.values()})
         await live.poll(5, heartbeats=False)
         await live.work()
     again = live.subjobs(job)[-1]

@@ -85,7 +85,7 @@ async def test_of_submissions_that_are_as_urgent_one_of_each_user_comes_before_t
     of_users = {user: (await live.manager.submit(live.reading(), user, None, "")).id for user, _ in wanted}
 
     def ask(session: Session) -> None:
-        ctx = live.manager._context(session)
+        ctx = live.manager.world.context(session)
         for user, role in wanted:
             job = session.scalars(select(Job).where(Job.id == of_users[user])).one()
             add_subjob(JobWorld(ctx, job), role, 1, 100.0)
@@ -117,12 +117,12 @@ async def test_what_was_used_before_a_restart_counts_after_it(world: Callable[..
     await live.poll(1)
     await live.begin(f"{first}.1")
     await live.poll(30)
-    account = live.manager._memory.usage.accounts["batch"]
+    account = live.manager.world.memory.usage.accounts["batch"]
     held = live.subjobs(first)[1].processors
     assert account.of("alice") == pytest.approx(held * 30.0, rel=0.1) and account.of("bob") == 0.0
     await live.restart()
     await live.poll(0)
-    again = live.manager._memory.usage.accounts["batch"]
+    again = live.manager.world.memory.usage.accounts["batch"]
     assert again is not account and again.of("alice") == pytest.approx(account.of("alice"), rel=0.1)
 
 
@@ -130,4 +130,4 @@ async def test_a_queue_that_tells_no_users_apart_keeps_no_account(world: Callabl
     live = world(fair_half_life_s=0.0)
     await live.submit()
     await live.poll(5)
-    assert live.manager._memory.usage.accounts == {}
+    assert live.manager.world.memory.usage.accounts == {}

@@ -30,7 +30,7 @@ async def test_a_flood_is_taken_up_as_the_batch_system_may_be_given_it(tmp_path:
         await live.poll()
         job = spec(live)
         ids = [(await live.manager.submit(Reading(job), "ada", f"key-{n}", "hash")).id for n in range(100)]
-        while await store.write(live.manager._receive):
+        while await store.write(live.manager.acting.receiving.receive):
             pass
         planned = await store.read(lambda s: s.scalar(select(func.count()).select_from(Intent)))
         assert planned == 64, "two passes of the executor"

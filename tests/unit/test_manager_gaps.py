@@ -218,10 +218,10 @@ async def test_whoever_has_begun_meanwhile_is_sent_nowhere(live: LiveWorld) -> N
 async def test_whoever_has_begun_before_the_batch_system_was_told_is_sent_nowhere(live: LiveWorld) -> None:
     job = await submit(live, processes=4)
     live.clock.now += 1
-    await live.manager.poll()
+    await live.manager.poller.poll()
     live.batch.start(f"ejb-{job}.0")
     live.clock.now += 1
-    await live.manager.poll()
+    await live.manager.poller.poll()
     await live.act()
     (gap,) = (live.job(job).walltimes or {})["gaps"]
     assert gap["end"] == "its own batch job has begun" and "stay 100" not in told(live)
@@ -287,7 +287,7 @@ async def test_scancel_of_its_own_batch_job_cancels_the_job(live: LiveWorld) -> 
 async def test_a_daemon_that_dies_on_the_way_loses_and_doubles_no_run(live: LiveWorld) -> None:
     job = await submit(live, processes=4)
     live.clock.now += 1
-    await live.manager.poll()  # it is decided and stored, and the batch system has been told nothing
+    await live.manager.poller.poll()  # it is decided and stored, and the batch system has been told nothing
     assert told(live) == [f"submit ejb-{job}.0"]
     live.batch.lose_answers = 1
     await live.restart()
@@ -301,7 +301,7 @@ async def test_a_daemon_that_dies_on_the_way_loses_and_doubles_no_run(live: Live
     live.clock.now += live.batch.of(f"ejb-{job}.1").walltime_s or 0.0
     live.batch.end(f"ejb-{job}.1", BatchState.TIMEOUT, None)
     live.clock.now += 1
-    await live.manager.poll()
+    await live.manager.poller.poll()
     await live.restart()
     await live.poll(1)
     assert told(live)[-1] == "begin 100" and live.job(job).state == "waiting" and len(live.batch.requests) == 2

@@ -310,10 +310,10 @@ async def test_a_checkpoint_that_never_comes_keeps_the_room_for_a_time_only(worl
     live.workers[f"{job}.1"].deaf.add("checkpoint")
     live.batch.others = [WAITS]
     await live.poll(5)
-    assert live.manager._memory.promises.standing
+    assert live.manager.world.memory.promises.standing
     for _ in range(60):
         await live.poll(30)
-    assert not live.manager._memory.promises.standing
+    assert not live.manager.world.memory.promises.standing
 
 
 @pytest.mark.parametrize("run_s", [200_000.0, 2_000.0])
@@ -339,13 +339,13 @@ async def test_how_long_runs_last_here_says_with_how_long_moves_room_is_borrowed
         await live.poll(30)
     (told,) = given(live, job)
     assert told["question"]["parameters"]["runs_s"] == pytest.approx(run_s)
-    standing = live.manager._memory.promises.standing
+    standing = live.manager.world.memory.promises.standing
     for _ in range(27):
         await live.poll(30)
         assert standing, "the checkpoint may take that long, and more than ten minutes"
     await live.restart()
     await live.poll(30)
-    assert live.manager._memory.promises.standing["77"].coming_s >= 1800.0, "a new daemon gives it as long"
+    assert live.manager.world.memory.promises.standing["77"].coming_s >= 1800.0, "a new daemon gives it as long"
 
 
 async def test_a_dry_run_sees_that_room_is_kept(world: Callable[..., LiveWorld]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from ejbd.errors import Code
 from ejbd.manager.service import health
-from ejbd.manager.service.health import Fault, Health
+from ejbd.manager.service.health import Fault
 from ejbd.manager.service.watchdog import feed, notify
 from ejbd.store.store import Store
 from tests.acceptance.sites import small_file_system
@@ -33,7 +33,8 @@ def live(tmp_path: Path, store: Store) -> LiveWorld:
 def watched(live: LiveWorld) -> list[float]:
     """Have the manager's health go by a clock that the test sets: its one value."""
     now = [1000.0]
-    live.manager._health = Health(live.settings, live.store, lambda: now[0])
+    live.manager.watch._monotonic = lambda: now[0]
+    live.manager.watch.looked()
     return now
 
 
@@ -51,7 +52,7 @@ async def until_told(live: LiveWorld, words: str) -> Fault:
 async def test_all_is_well(live: LiveWorld) -> None:
     assert "has not answered yet" in live.manager.faults()[0].what
     await live.poll()
-    await live.manager._health.try_database()
+    await live.manager.watch.try_database()
     assert live.manager.health()["ok"] and live.manager.faults() == []
 
 
@@ -59,7 +60,7 @@ async def test_polls_that_hang_are_told_by_the_monotonic_clock(live: LiveWorld) 
     now = watched(live)
     await live.poll()
     live.clock.now -= 7200  # somebody sets the clock: nothing of health's business
-    now[0] += live.manager._health.poll_limit_s - 1
+    now[0] += live.manager.watch.poll_limit_s - 1
     assert live.manager.health()["ok"]
     live.clock.now += 9200
     now[0] += 2
@@ -101,14 +102,14 @@ async def test_an_action_that_does_not_end_is_told(live: LiveWorld, monkeypatch:
     async def hangs() -> None:
         await gate.wait()
 
-    live.manager._executor = live.executor
+    live.manager.acting.executor = live.executor
     monkeypatch.setattr(live.executor, "run_due", hangs)
-    acting = asyncio.create_task(live.manager._act())
+    acting = asyncio.create_task(live.manager.acting.run())
     try:
-        await until_(lambda: live.manager._health._passing is not None)
+        await until_(lambda: live.manager.watch._passing is not None)
         assert live.manager.health()["ok"]
-        now[0] += live.manager._health.pass_limit_s + 1
-        live.manager._health.looked()
+        now[0] += live.manager.watch.pass_limit_s + 1
+        live.manager.watch.looked()
         (fault,) = live.manager.faults()
         assert fault.stuck and "was asked to do has been under way" in fault.what
     finally:
@@ -135,14 +136,14 @@ async def test_a_full_disk_is_told_before_a_user_meets_it_and_room_is_seen(tmp_p
                 while True:
                     file.write(b"\0" * 4096)
             for _ in range(400):  # the log that SQLite writes to has room for some
-                await live.manager._health.try_database()
+                await live.manager.watch.try_database()
                 if not live.manager.health()["ok"]:
                     break
             await live.poll()
             (fault,) = live.manager.faults()
             assert "full" in fault.what and fault.code is Code.STORE and not fault.stuck
             (disk / "ballast").unlink()
-            await live.manager._health.try_database()
+            await live.manager.watch.try_database()
             assert live.manager.health()["ok"]
         finally:
             store.close()

@@ -41,7 +41,7 @@ async def test_workers_are_not_lost_for_the_time_in_which_the_database_was_away(
         away.setattr(live.store, "read", fails)
         for _ in range(20):
             live.clock.now += 5
-            await live.manager.poll()
+            await live.manager.poller.poll()
     await live.poll(5, heartbeats=False)
     assert live.job(job).state == "running" and "worker.lost" not in live.kinds(job)
     await live.poll(50, heartbeats=False)
@@ -52,9 +52,9 @@ async def test_workers_are_not_lost_for_the_time_in_which_the_database_was_away(
 
 async def test_workers_are_not_lost_for_the_time_in_which_the_daemon_stood_still(live: LiveWorld) -> None:
     job = await running(live)
-    await live.manager._hearing.listen()
+    await live.manager.hearing.listen()
     live.clock.now += 600
-    await live.manager._hearing.listen()  # its timer is the first to go off
+    await live.manager.hearing.listen()  # its timer is the first to go off
     await live.poll(5, heartbeats=False)
     assert live.job(job).state == "running" and "worker.lost" not in live.kinds(job)
 

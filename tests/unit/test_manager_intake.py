@@ -143,7 +143,7 @@ async def test_a_change_of_settings_that_was_undone_does_not_hold(live: LiveWorl
     await live.poll()
 
     def fails(session: Session) -> None:
-        ctx = live.manager._context(session)
+        ctx = live.manager.world.context(session)
         queues.set_queue(ctx, "batch", {"elasticity": "off"}, "root")
         ctx._queues = None
         assert ctx.queue_settings("batch").elasticity == "off"

@@ -572,8 +572,12 @@ async def test_script_launches_are_remembered_by_their_ordinal(live: LiveWorld) 
     assert live.subjobs(job)[1].anchor
     assert [k for k, _ in worker.done] == ["lead"]
     for ordinal in (0, 1):
-        await worker.report("launch", ordinal=ordinal, size=16, file=str(live.manager.spool.launch_file(job, ordinal)))
-        await worker.report("launch", ordinal=ordinal, size=16, file=str(live.manager.spool.launch_file(job, ordinal)))
+        await worker.report(
+            "launch", ordinal=ordinal, size=16, file=str(live.manager.world.spool.launch_file(job, ordinal))
+        )
+        await worker.report(
+            "launch", ordinal=ordinal, size=16, file=str(live.manager.world.spool.launch_file(job, ordinal))
+        )
         await live.work()
         await worker.finish_ranks(ordinal + 1)
         await live.work()
@@ -590,7 +594,7 @@ async def test_ranks_of_srun_are_waited_for_when_one_has_failed_and_not_moved(li
     job = await live.submit(kind=JobKind.SCRIPT, script="#!/bin/sh\nsrun ./a\n", argv=())
     await live.poll(1)
     worker = await live.begin(f"{job}.1")
-    file = str(live.manager.spool.launch_file(job, 0))
+    file = str(live.manager.world.spool.launch_file(job, 0))
     await worker.report("launch", ordinal=0, size=16, file=file, together=False)
     await live.work()
     await worker.report("rank-exit", epoch=1, rank=3, code=4)
@@ -618,7 +622,7 @@ async def test_reports_that_a_dead_worker_left_behind_are_read(live: LiveWorld) 
     """The daemon was away while the application ended, and the subjob with it: the job has not been lost."""
     job = await running_on_first(live)
     worker = live.workers[f"{job}.1"]
-    folder = live.manager.spool.subjob_dir(job, f"{job}.1") / "reports"
+    folder = live.manager.world.spool.subjob_dir(job, f"{job}.1") / "reports"
     folder.mkdir()
     exits = [{"n": worker.n + 1 + r, "kind": "rank-exit", "epoch": 1, "rank": r, "code": 0} for r in range(16)]
     lines = [json.dumps(report) for report in exits]

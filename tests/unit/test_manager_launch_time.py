@@ -26,7 +26,7 @@ async def moved(live: LiveWorld, checkpoint_s: float, *, deaf: bool = False) -> 
     worker = await live.begin(f"{job}.1")
     live.batch.free = 0
     await live.work()
-    live.manager.spool.checkpoint_dir(job, 1).mkdir(parents=True, exist_ok=True)
+    live.manager.world.spool.checkpoint_dir(job, 1).mkdir(parents=True, exist_ok=True)
     worker.takes["checkpoint"] = checkpoint_s
     await live.poll(601)
     if deaf:

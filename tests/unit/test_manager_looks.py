@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ejbd.errors import BatchError
-from ejbd.manager import manager
+from ejbd.manager.tasks import lookout
 from ejbd.manager.poll import looks
 from ejbd.manager.poll.looks import GAP_S, TOLD_GAP_S, Looks
 from ejbd.store.store import Store
@@ -140,12 +140,12 @@ class Telling:
 async def test_a_change_that_is_told_is_looked_at_once_also_after_the_batch_system_was_away(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manager, "RETRY_S", 0.01)
+    monkeypatch.setattr(lookout, "RETRY_S", 0.01)
     live = LiveWorld(tmp_path, store)
     batch = Telling()
     told: asyncio.Queue[float] = asyncio.Queue()
-    monkeypatch.setattr(live.manager._looks, "told", told.put_nowait)
-    hearing = asyncio.create_task(live.manager._hear_changes(batch))
+    monkeypatch.setattr(live.manager.looks, "told", told.put_nowait)
+    hearing = asyncio.create_task(live.manager.lookout.hear_changes(batch))
     for news in (0, 0, BatchError("it is away", transient=True), 1):
         batch.news.put_nowait(news)
     async with asyncio.timeout(60):
@@ -204,10 +204,10 @@ async def test_whoever_acts_is_woken_for_a_new_job_and_for_the_pause_after_an_ou
     woken: list[list[str]] = []
 
     def note(topics: frozenset[str]) -> None:
-        live.manager._woken(topics)
-        if live.manager._work.is_set():
+        live.manager.woken(topics)
+        if live.manager.acting.work.is_set():
             woken.append([intent.state for intent in live.intents("submit")])
-        live.manager._work.clear()
+        live.manager.acting.work.clear()
 
     live.store.on_commit(note, on_writer=True)
     live.batch.hang_submissions = 1

@@ -30,7 +30,7 @@ async def ends(live: LiveWorld, job: str, count: int, promised_s: float) -> None
     """So many jobs like this one end now, each promised a start at that time, with 10 s of work done."""
 
     def write(session: object) -> None:
-        ctx = live.manager._context(session)  # type: ignore[arg-type]
+        ctx = live.manager.world.context(session)  # type: ignore[arg-type]
         row = ctx.session.scalars(select(Job).where(Job.id == job)).one()
         row.rigid_start_s, row.work_s, row.work_rate = promised_s, 10.0, 0.0
         for _ in range(count):

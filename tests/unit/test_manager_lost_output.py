@@ -48,7 +48,7 @@ async def test_a_job_whose_output_ejb_could_not_bring_is_what_its_program_made_i
     assert live.clock.now >= ended_s + 600, live.events(job)[-8:]
     assert 3 < sum(kind == "unlead" for kind, _ in live.workers[f"{job}.0"].done) < 9
     assert (row.state, row.exit_code) == ("failed" if code else "completed", code)
-    assert f"is kept in {live.manager.spool.job_dir(job)}" in row.reason
+    assert f"is kept in {live.manager.world.spool.job_dir(job)}" in row.reason
     assert "output.lost" in live.kinds(job)
     assert not code or "Exited with exit code 3; unlead failed; " in row.reason
 

@@ -27,29 +27,29 @@ async def test_what_is_read_does_not_change_while_it_is_read(tmp_path: Path, sto
         context.promises.standing[str(number)] = promise
         context.promises.in_vain[str(number)] = 1.0
 
-    await store.write(lambda s: learn(live.manager._context(s), 1))
-    reads: Context = await store.read(lambda s: live.manager._context(s))
+    await store.write(lambda s: learn(live.manager.world.context(s), 1))
+    reads: Context = await store.read(lambda s: live.manager.world.context(s))
     six = reads.fitting, reads.auto_on, reads.seen, reads.offers, reads.promises.standing, reads.promises.in_vain
     begun = [iter(one) for one in six]
     first = [next(one) for one in begun]
-    await store.write(lambda s: learn(live.manager._context(s), 2))
+    await store.write(lambda s: learn(live.manager.world.context(s), 2))
     assert [list(one) for one in begun] == [[]] * 6, "half-way through, and nothing has come"
-    assert len(first) == 6 and len(live.manager._memory.fitting) == 2, "the writer's own has it"
+    assert len(first) == 6 and len(live.manager.world.memory.fitting) == 2, "the writer's own has it"
 
 
 async def test_who_only_looks_leaves_no_trace(tmp_path: Path, store: Store) -> None:
     live = LiveWorld(tmp_path, store)
     await live.poll(1)
-    before = live.manager._memory.snapshot()
-    reads: Context = await store.read(lambda s: live.manager._context(s))
+    before = live.manager.world.memory.snapshot()
+    reads: Context = await store.read(lambda s: live.manager.world.context(s))
     reads.auto_on["batch"] = True
     reads.fitting["batch", "7"] = 1.0
-    assert live.manager._memory == before
+    assert live.manager.world.memory == before
 
 
 async def test_reading_in_a_loop_beside_a_writer_never_fails(tmp_path: Path, store: Store) -> None:
     live = LiveWorld(tmp_path, store)
-    memory, over, errors = live.manager._memory, threading.Event(), []
+    memory, over, errors = live.manager.world.memory, threading.Event(), []
     for number in range(200):
         memory.fitting["batch", str(number)] = 0.0
 
@@ -93,7 +93,7 @@ async def test_what_is_read_of_the_history_may_be_let_go_by_another_thread_at_on
 
 async def test_a_clock_that_is_set_moves_what_is_remembered(tmp_path: Path, store: Store) -> None:
     live = LiveWorld(tmp_path, store)
-    memory = live.manager._memory
+    memory = live.manager.world.memory
     memory.seen["w"], memory.fitting["batch", "1"] = 10.0, 20.0
     memory.promises.standing["1"] = Promise("1", "eve", (), (), 4, 30.0)
     memory.shift(5.0)

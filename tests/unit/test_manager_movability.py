@@ -277,11 +277,11 @@ async def test_images_of_few_generations_are_kept_and_none_of_a_job_that_ended_w
     job, worker = await running(live, checkpoint=30.0)
 
     def kept() -> list[int]:
-        found = live.manager.spool.job_dir(job).glob("epochs/*/checkpoint/image")
+        found = live.manager.world.spool.job_dir(job).glob("epochs/*/checkpoint/image")
         return sorted(int(path.parent.parent.name) for path in found)
 
     for count in range(1, 5):
-        folder = live.manager.spool.checkpoint_dir(job, live.epochs(job)[-1].number)
+        folder = live.manager.world.spool.checkpoint_dir(job, live.epochs(job)[-1].number)
         (folder / "image").touch()
         if count == 3:
             worker.fail["checkpoint"] = {"exits": {str(rank): 137 for rank in range(16)}}

@@ -46,7 +46,7 @@ async def test_a_submission_is_told_the_number_that_comes_while_it_waits(live: L
     waiting = asyncio.create_task(live.manager.number(job, 60.0))
     assert not (await asyncio.wait({waiting}, timeout=0.2))[0]
     await live.act()
-    live.manager._woken(frozenset({"events"}))
+    live.manager.woken(frozenset({"events"}))
     assert await asyncio.wait_for(waiting, 30) == live.batch.of(f"ejb-{job}.0").id
 
 

@@ -113,11 +113,13 @@ async def test_a_job_that_started_has_the_priority_with_which_it_waited_last(liv
         replace(live.batch.others[1], priority=0, state=BatchState.CANCELLED, end_s=begun),
     ]
     await live.poll(5)
-    assert live.manager._others is not None and live.manager._others.priorities["7"] == 6
+    assert live.manager.neighbours.others is not None and live.manager.neighbours.others.priorities["7"] == 6
     await live.restart()
     await live.poll(5)
-    assert live.manager._others is not None and live.manager._others.priorities["7"] == 6, "over a restart, too"
-    view, seen = live.manager.view, live.manager._others.priorities
+    assert live.manager.neighbours.others is not None and live.manager.neighbours.others.priorities["7"] == 6, (
+        "over a restart, too"
+    )
+    view, seen = live.manager.world.view, live.manager.neighbours.others.priorities
     assert view is not None
     day_s = begun - begun % DAY_S
     day = live.store.read_sync(lambda s: read_day(s, view, day_s, begun + 10, seen))
@@ -165,7 +167,7 @@ async def test_a_batch_system_that_does_not_tell_ends_keeps_no_poll(live: LiveWo
 
     live.batch.outcomes = outcomes  # type: ignore[method-assign]
     await live.poll(3600)
-    assert (rows(live)[0].end_s, rows(live)[0].open, live.manager.batch_error) == (None, False, "")
+    assert (rows(live)[0].end_s, rows(live)[0].open, live.manager.poller.error) == (None, False, "")
 
 
 async def test_a_look_that_sees_no_others_ends_none(live: LiveWorld) -> None:

@@ -181,7 +181,7 @@ def next_walltime(world: JobWorld, end: End, decided: Outcome) -> Outcome | None
 
 
 def subscribe(live: LiveWorld, *asked: Any, told: tuple[Any, ...] = ()) -> None:
-    live.manager.subscribers = Subscribers(asked, (*SUBSCRIBERS.told, *told))
+    live.manager.world.subscribers = Subscribers(asked, (*SUBSCRIBERS.told, *told))
 
 
 async def until_submitted(live: LiveWorld, ordinal: str) -> None:

@@ -209,7 +209,7 @@ async def test_a_worker_that_left_its_last_word_before_it_had_a_placement_faults
     live.batch.free = 0
     job = await live.submit()
     worker = await _registered_only(live, f"{job}.0")
-    folder = live.manager.spool.subjob_dir(job, worker.subjob) / "reports"
+    folder = live.manager.world.spool.subjob_dir(job, worker.subjob) / "reports"
     folder.mkdir(parents=True, exist_ok=True)
     live.batch.end(f"ejb-{job}.0", BatchState.FAILED, 1)
     for _ in range(3):

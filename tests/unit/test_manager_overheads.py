@@ -137,7 +137,7 @@ async def test_a_scripts_own_steps_are_no_part_of_its_launch(live: LiveWorld) ->
     script: dict[str, Any] = {"kind": JobKind.SCRIPT, "argv": (), "script": "#!/bin/sh\nmpirun ./heat\n"}
     job, worker = await started(live, **script)
     await live.poll(70)
-    await worker.report("launch", ordinal=0, size=16, file=str(live.manager.spool.launch_file(job, 0)))
+    await worker.report("launch", ordinal=0, size=16, file=str(live.manager.world.spool.launch_file(job, 0)))
     await live.work()
     assert [seconds for _, _, seconds in measured(live, Hop.LAUNCH)] == [3.0]
 
@@ -192,20 +192,20 @@ async def test_a_start_that_does_not_pay_for_what_it_costs_is_not_made(live: Liv
             row.seconds = 1.0
 
     live.store.write_sync(quick)
-    live.manager._remembered = Remembered()
+    live.manager.world.remembered = Remembered()
     plan = await live.manager.plan(Reading(spec), "ada")
     assert (some(plan["overheads"])["ready"]["value"], some(plan["decision"])["kind"]) == (1.0, "start")
 
 
 async def test_the_same_again_is_not_told_to_everybody(live: LiveWorld) -> None:
     await started(live)
-    known = live.manager._remembered
+    known = live.manager.world.remembered
     await started(live)
-    assert live.manager._remembered is known
+    assert live.manager.world.remembered is known
     await started(live, ready_s=8.0)
-    assert live.manager._remembered is known, "the median is what it was"
+    assert live.manager.world.remembered is known, "the median is what it was"
     await started(live, ready_s=8.0)
-    assert live.manager._remembered is not known
+    assert live.manager.world.remembered is not known
 
 
 async def test_the_pace_is_known_once_a_command_has_run_with_and_without_ejb(live: LiveWorld) -> None:

@@ -244,7 +244,7 @@ async def test_what_tells_nothing_is_left_alone(live: LiveWorld) -> None:
 async def test_what_was_left_in_a_file_may_be_no_number(live: LiveWorld) -> None:
     """A worker's own file is read where its subjob ended before it could tell: nobody has checked what is in it."""
     job, ranks = await over(live)
-    folder = live.manager.spool.subjob_dir(job, f"{job}.1") / "reports"
+    folder = live.manager.world.spool.subjob_dir(job, f"{job}.1") / "reports"
     folder.mkdir(parents=True, exist_ok=True)
     sample = {"kind": "sample", "epoch": 1, "resident": 1, "done": 60.0, "total": 1e4, "at_s": live.clock.now - 2990.0}
     lines = [{**sample, "done": float("nan")}, {**sample, "at_s": float("inf")}, sample]
@@ -258,14 +258,14 @@ async def test_what_was_left_in_a_file_may_be_no_number(live: LiveWorld) -> None
 
 async def test_the_same_speed_is_not_told_again_and_again(live: LiveWorld) -> None:
     _, ranks = await over(live)
-    known = live.manager._remembered
+    known = live.manager.world.remembered
     await ranks.run(5, 2.0)
-    assert live.manager._remembered is known and speeds(live)[0].seconds == 20.0
+    assert live.manager.world.remembered is known and speeds(live)[0].seconds == 20.0
     await ranks.run(20, 2.0)
-    assert live.manager._remembered is not known and speeds(live)[0].seconds == 45.0
-    known = live.manager._remembered
+    assert live.manager.world.remembered is not known and speeds(live)[0].seconds == 45.0
+    known = live.manager.world.remembered
     await ranks.run(5, 3.0)
-    assert live.manager._remembered is not known and speeds(live)[0].units == 105.0
+    assert live.manager.world.remembered is not known and speeds(live)[0].units == 105.0
 
 
 async def test_old_speeds_are_forgotten_of_each_degree(live: LiveWorld) -> None:
@@ -381,7 +381,7 @@ async def test_a_scripts_own_steps_count_as_full_width(live: LiveWorld) -> None:
     await live.poll(1)
     worker = await live.begin(f"{job}.1")
     await live.poll(70)
-    await worker.report("launch", ordinal=0, size=16, file=str(live.manager.spool.launch_file(job, 0)))
+    await worker.report("launch", ordinal=0, size=16, file=str(live.manager.world.spool.launch_file(job, 0)))
     await live.work()
     live.batch.free = 0
     await live.poll(100)

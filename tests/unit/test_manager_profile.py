@@ -100,7 +100,7 @@ async def test_widths_that_the_job_says_count_before_those_of_its_profile(live: 
 
 async def test_a_move_costs_by_its_width_what_moves_to_it_have_cost(live: LiveWorld) -> None:
     def moves_of(job: str) -> tuple[float, ...]:
-        rungs = live.store.read_sync(lambda s: JobWorld(live.manager._context(s), live.job(job)).rungs)
+        rungs = live.store.read_sync(lambda s: JobWorld(live.manager.world.context(s), live.job(job)).rungs)
         assert rungs is not None
         return rungs.moves_s
 

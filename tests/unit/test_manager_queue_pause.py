@@ -206,7 +206,7 @@ async def test_a_queue_whose_starts_come_to_nothing_is_asked_for_no_more_subjobs
 async def test_where_each_job_runs_as_its_own_user_starts_pause_for_that_user_alone(
     live: LiveWorld,
 ) -> None:
-    live.manager.hands.by_user = True
+    live.manager.world.hands.by_user = True
     live.batch.free = 4
     theirs = [await live.submit(options=("--account=physics",)) for _ in range(6)]
     await workers_die(live, 60)
@@ -264,7 +264,7 @@ async def test_what_a_daemon_before_left_pending_for_ever_is_dropped(live: LiveW
     assert subjob.state == "failed"
 
     def strand(session: Session) -> None:
-        ctx = live.manager._context(session)
+        ctx = live.manager.world.context(session)
         add_intent(ctx, IntentKind.CANCEL, job, subjob=session.get_one(Subjob, subjob.id))
 
     await live.store.write(strand)

@@ -225,7 +225,7 @@ def remember_speeds(live: LiveWorld, job: str, over: float) -> None:
         remember(session, Speed(**columns, processors=8, degree=2, units=100.0 * over))
 
     live.store.write_sync(add)
-    live.manager._remembered = Remembered()
+    live.manager.world.remembered = Remembered()
 
 
 async def asked_back(tmp_path: Path, store: Store, over: float, wanted: int = 4) -> tuple[LiveWorld, str, Worker]:
@@ -259,7 +259,7 @@ async def test_asked_for_room_it_leaves_in_place_what_the_waiting_job_fits_into(
     assert live.subjobs(job)[2].releasing, "and no checkpoint is waited for"
     await live.restart()
     await live.poll(1)
-    assert "77" in live.manager._memory.promises.standing, "what was given is remembered over a restart"
+    assert "77" in live.manager.world.memory.promises.standing, "what was given is remembered over a restart"
 
 
 @pytest.mark.parametrize(

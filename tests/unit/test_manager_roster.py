@@ -83,10 +83,10 @@ def look_at_everybody(live: LiveWorld, copy: Path) -> Rows:
     store = Store(f"sqlite:///{copy}")
     try:
         view = asyncio.run(live.batch.observe())
-        tick = Tick(view, store.read_sync(Roster.read), {}, {}, live.manager._specs)
+        tick = Tick(view, store.read_sync(Roster.read), {}, {}, live.manager.poller.specs)
 
         def context(session: Any) -> Context:
-            ctx = live.manager._context(session)
+            ctx = live.manager.world.context(session)
             return replace(ctx, view=view, memory=ctx.memory.snapshot())
 
         with everybody_loaded():
@@ -125,7 +125,7 @@ def at_random(live: LiveWorld, dice: random.Random) -> None:
         case 6 if ids:
             what = dice.choice((requests.cancel, requests.hold, requests.unhold))
             with contextlib.suppress(EjbError):
-                live.store.write_sync(lambda s: rule(live.manager._context(s), what, dice.choice(ids), "ada"))
+                live.store.write_sync(lambda s: rule(live.manager.world.context(s), what, dice.choice(ids), "ada"))
             run(live.act())
         case 7:
             live.batch.free = dice.choice((0, 0, 2, 4, 16))
@@ -147,7 +147,7 @@ def fail_in(live: LiveWorld, dice: random.Random) -> None:
     event.listen(engine, "before_cursor_execute", refuse)
     try:
         with contextlib.suppress(RuntimeError):
-            asyncio.run(live.manager.poll())
+            asyncio.run(live.manager.poller.poll())
     finally:
         event.remove(engine, "before_cursor_execute", refuse)
 
@@ -168,11 +168,11 @@ def test_a_poll_leaves_nobody_alone_whom_it_should_have_looked_at(empty: Path, s
                 live.clock.now += 5
                 if dice.random() < 0.3:
                     fail_in(live, dice)
-                kept, anew = asyncio.run(live.manager._open.now()), store.read_sync(Roster.read)
+                kept, anew = asyncio.run(live.manager.poller.open.now()), store.read_sync(Roster.read)
                 assert (kept.jobs, kept.subjobs) == (anew.jobs, anew.subjobs), f"seed {seed}, turn {turn}"
                 assert list(kept.jobs) == list(anew.jobs)
                 expected = look_at_everybody(live, folder / f"copy{turn}.sqlite")
-                asyncio.run(live.manager.poll())
+                asyncio.run(live.manager.poller.poll())
                 found = everything(store)
                 for table, rows in expected.items():
                     assert found[table] == rows, f"{table}, seed {seed}, turn {turn}"

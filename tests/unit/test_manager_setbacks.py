@@ -39,7 +39,7 @@ async def grow(live: LiveWorld, job: str, number: int, **fail: dict[str, object]
     worker.fail.update(fail)
     await worker.register()
     for epoch in live.epochs(job):
-        live.manager.spool.checkpoint_dir(job, epoch.number).mkdir(parents=True, exist_ok=True)
+        live.manager.world.spool.checkpoint_dir(job, epoch.number).mkdir(parents=True, exist_ok=True)
     await live.work(12)
     return worker
 
@@ -125,7 +125,7 @@ async def test_a_whole_checkpoint_is_never_given_up_for_nothing(live: LiveWorld)
     assert [e.restart_from for e in live.epochs(job)] == [None, 1, 1, 1, 1, 1, 1]
     live.workers[f"{job}.1"].fail.clear()
     await live.work(12)
-    assert live.job(job).state == "failed" and live.manager.spool.checkpoint_dir(job, 1).is_dir()
+    assert live.job(job).state == "failed" and live.manager.world.spool.checkpoint_dir(job, 1).is_dir()
 
 
 async def test_one_workers_failure_is_not_waited_for_at_the_others(live: LiveWorld) -> None:
@@ -145,7 +145,7 @@ async def test_older_checkpoints_are_deleted_once_a_newer_one_has_proved_itself(
     assert live.epochs(job)[-1].restart_from == 2
 
     def kept() -> list[int]:
-        return [n for n in (1, 2, 3) if live.manager.spool.checkpoint_dir(job, n).is_dir()]
+        return [n for n in (1, 2, 3) if live.manager.world.spool.checkpoint_dir(job, n).is_dir()]
 
     assert {1, 2} <= set(kept()), "the ranks may yet turn out not to be restored"
     await live.poll(121)
@@ -160,7 +160,7 @@ async def moved_often(live: LiveWorld, moves: int, every_s: float = 30.0) -> tup
     live.batch.free = 0
     await live.work()
     for number in range(1, moves + 1):
-        live.manager.spool.checkpoint_dir(job, number).mkdir(parents=True, exist_ok=True)
+        live.manager.world.spool.checkpoint_dir(job, number).mkdir(parents=True, exist_ok=True)
         await live.poll(every_s + 10)
         await live.work()
     assert [e.restart_from for e in live.epochs(job)] == [None, *range(1, moves + 1)]

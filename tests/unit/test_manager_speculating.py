@@ -215,7 +215,7 @@ async def test_a_daemon_that_dies_loses_and_doubles_no_run(live: LiveWorld) -> N
     live.clock.now += live.job(job).walltime_s
     live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
     live.clock.now += 1
-    await live.manager.poll()  # seen and committed; nothing carried out
+    await live.manager.poller.poll()  # seen and committed; nothing carried out
     assert live.job(job).state == "waiting" and len(live.batch.requests) == 1
     live.batch.lose_answers = 1  # and the submission is taken without an answer
     await live.restart()

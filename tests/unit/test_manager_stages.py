@@ -40,7 +40,7 @@ async def begun(live: LiveWorld, text: str = TEXT) -> tuple[str, Worker]:
 
 
 async def launch(live: LiveWorld, worker: Worker, job: str, ordinal: int, size: int, **more: Any) -> None:
-    file = str(live.manager.spool.launch_file(job, ordinal))
+    file = str(live.manager.world.spool.launch_file(job, ordinal))
     await worker.report("launch", ordinal=ordinal, size=size, file=file, **more)
     await live.poll()
 
@@ -172,7 +172,7 @@ async def test_a_launch_waits_for_no_poll(live: LiveWorld) -> None:
     """What it needs is asked for as the script comes to it, used as its last worker is there, and given back as its
     ranks have ended."""
     job, lead = await begun(live)
-    file = str(live.manager.spool.launch_file(job, 0))
+    file = str(live.manager.world.spool.launch_file(job, 0))
     await lead.report("launch", ordinal=0, size=4, file=file)
     asked = live.subjobs(job)[-1]
     assert asked.processors == 3

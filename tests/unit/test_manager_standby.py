@@ -165,7 +165,7 @@ async def test_a_daemon_that_dies_on_the_way_loses_and_doubles_no_run(live: Live
     live.batch.start(f"ejb-{job}.0")
     live.batch.lose_answers = 1
     live.clock.now += 1
-    await live.manager.poll()  # the start is seen and committed, nothing carried out
+    await live.manager.poller.poll()  # the start is seen and committed, nothing carried out
     await live.restart()
     for _ in range(4):
         await live.poll(10)
@@ -173,7 +173,7 @@ async def test_a_daemon_that_dies_on_the_way_loses_and_doubles_no_run(live: Live
     live.clock.now += live.job(job).walltime_s
     live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
     live.clock.now += 1
-    await live.manager.poll()  # the time-out, likewise
+    await live.manager.poller.poll()  # the time-out, likewise
     assert let_begin(live) == [] and live.job(job).state == "waiting"
     live.batch.lose_begins = 1
     await live.restart()
@@ -202,11 +202,11 @@ async def test_a_submission_that_had_not_been_tried_at_the_time_out_is_made_as_a
     job = await submit(live)
     live.batch.start(f"ejb-{job}.0")
     live.clock.now += 1
-    await live.manager.poll()
+    await live.manager.poller.poll()
     live.clock.now += live.job(job).walltime_s
     live.batch.end(f"ejb-{job}.0", BatchState.TIMEOUT, None)
     live.clock.now += 1
-    await live.manager.poll()
+    await live.manager.poller.poll()
     await live.act()
     assert live.batch.requests[waits(live, job, 1).id].stands_by_for == "" and let_begin(live) == []
     assert not [i for i in live.store.read_sync(lambda s: list(s.scalars(select(Intent)))) if i.state == "pending"]

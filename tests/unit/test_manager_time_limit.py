@@ -32,7 +32,7 @@ async def on_j0(live: LiveWorld, kind: dict[str, Any], engine: str = "none") -> 
     await live.work()
     if kind:
         lead = live.workers[f"{job}.0"]
-        await lead.report("launch", ordinal=0, size=16, file=str(live.manager.spool.launch_file(job, 0)))
+        await lead.report("launch", ordinal=0, size=16, file=str(live.manager.world.spool.launch_file(job, 0)))
         await live.work()
     assert [e.state for e in live.epochs(job)] == ["running"]
     return job
@@ -138,7 +138,7 @@ async def test_a_j0_on_which_nothing_runs_keeps_its_number_over_its_limit(live: 
 async def test_ranks_on_j0_end_with_its_limit_wherever_the_script_lives(live: LiveWorld) -> None:
     job = await beside_its_j0(live)
     lead = live.workers[f"{job}.1"]
-    await lead.report("launch", ordinal=0, size=16, file=str(live.manager.spool.launch_file(job, 0)))
+    await lead.report("launch", ordinal=0, size=16, file=str(live.manager.world.spool.launch_file(job, 0)))
     await live.work()
     await live.poll(101)
     await ended(live, job, BatchState.TIMEOUT)

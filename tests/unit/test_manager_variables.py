@@ -52,7 +52,9 @@ async def test_a_script_reckons_with_the_nodes_that_it_asked_for(live: LiveWorld
     assert (script["SLURM_NNODES"], script["SLURM_NTASKS"], script["SLURM_TASKS_PER_NODE"]) == ("2", "16", "8(x2)")
     assert (script["SLURM_JOB_NODELIST"], script["SLURM_NTASKS_PER_NODE"]) == ("n1", "8")  # there is no other
     assert (script["EJB_NODELIST"], script["EJB_NNODES"], script["EJB_CPUS_PER_NODE"]) == ("n1", "1", "4")
-    await live.workers[f"{job}.1"].report("launch", ordinal=0, size=3, file=str(live.manager.spool.launch_file(job, 0)))
+    await live.workers[f"{job}.1"].report(
+        "launch", ordinal=0, size=3, file=str(live.manager.world.spool.launch_file(job, 0))
+    )
     await live.work()
     (step,) = told(live, f"{job}.1", "launch")
     assert (step["SLURM_STEP_ID"], step["SLURM_NTASKS"], step["SLURM_STEP_TASKS_PER_NODE"]) == ("0", "3", "3")

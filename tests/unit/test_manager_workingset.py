@@ -70,7 +70,7 @@ async def test_polls_read_those_that_have_changed_and_nobody_else(
     await live.manager.cancel(jobs[5], "ada")
     await live.poll(5)
     assert reads.whole == 0 and reads.single <= 3
-    assert jobs[5] not in (await live.manager._open.now()).jobs
+    assert jobs[5] not in (await live.manager.poller.open.now()).jobs
 
 
 async def test_a_bulk_change_has_everything_read_anew(live: LiveWorld) -> None:

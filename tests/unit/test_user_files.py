@@ -58,7 +58,7 @@ async def test_a_job_that_leaves_no_report_file_but_a_trap_stops_nobody(live: Li
     await live.poll(1)
     await live.begin(f"{job}.1")
     await live.work()
-    reports = live.manager.spool.subjob_dir(job, f"{job}.1") / "reports"
+    reports = live.manager.world.spool.subjob_dir(job, f"{job}.1") / "reports"
     for name in (f"n1-a-{job}.1-n1.jsonl", *(p.name for p in reports.glob("*.jsonl"))):
         set_trap(reports / name, trap)
     live.batch.end(f"ejb-{job}.1")

@@ -151,7 +151,7 @@ async def test_a_user_that_is_removed_while_a_job_of_it_runs_keeps_no_other_wait
         await live.manager.cancel(job, "root")
     await pass_by(live, 400)
     await goes_on(live, "bob")
-    assert paused(live) == set() and live.manager.batch_error == ""
+    assert paused(live) == set() and live.manager.poller.error == ""
     assert {live.job(job).state for job in (runs, waits, late)} == {"cancelled"}
 
 
@@ -225,7 +225,7 @@ async def soon(live: ManyWorld, condition: Callable[[], bool]) -> None:
 
 def wanted(live: ManyWorld, session: Session, kind: IntentKind, job: str) -> None:
     subjob = session.scalars(select(Subjob).where(Subjob.job_id == job)).one()
-    add_intent(live.manager._context(session), kind, job, subjob=subjob)
+    add_intent(live.manager.world.context(session), kind, job, subjob=subjob)
 
 
 async def test_files_of_one_user_that_do_not_come_cost_no_other_users(monkeypatch: pytest.MonkeyPatch) -> None:

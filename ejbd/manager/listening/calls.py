@@ -22,7 +22,7 @@ from ejbd.manager.facts.placing.mpi import mpi_of_launch
 from ejbd.manager.hands.hands import Hands
 from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.rules.requests import requests
-from ejbd.store.models import Job
+from ejbd.store.models import Job, Subjob
 from ejbd.store.store import Store
 
 LONGEST_WAIT_S = 60.0  # of a call for operations
@@ -65,6 +65,11 @@ class WorkerCalls:
                 if call is not None:
                     call.set()
 
+    async def secret(self, subjob: str) -> str | None:
+        """What the workers of a subjob prove to know; None where there is no such subjob."""
+        query = select(Subjob.worker_secret).where(Subjob.id == subjob)
+        return await self._store.read(lambda s: s.scalar(query)) or None
+
     async def register(self, subjob: str, request: dict[str, Any]) -> ToldRegistration:
         """A worker is there: its id, and how often it should call."""
         id = await self._store.write(lambda s: run(self._context(s), workers.register, subjob, request))
@@ -75,7 +80,7 @@ class WorkerCalls:
             "poll_s": min(POLL_S, self._limits.lease_s * 2),
         }
 
-    async def operations(self, subjob: str, worker: str, wait_s: float) -> list[ToldOperation]:
+    async def operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[ToldOperation]:
         """Operations for a worker; waits for one for up to `wait_s`."""
         await self._store.read(lambda s: workers.own_worker(s, subjob, worker))  # nothing is kept of other workers
         self._seen[worker] = self._clock()
