@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ejbd.core.closing import queue_closes
 from ejbd.core.easy import add_release, easy_schedule
 from ejbd.core.kernel import Floats, Ints, kernel
 
@@ -160,19 +161,8 @@ def shadow_passes(s: Shadow, now: float) -> None:
     )  # fmt: skip
     for index in range(starts):
         _start(s, s.started[index], head, now)
-    if starts == 0:
-        return
-    kept = s.started[0]
-    next_start = 0
-    for at in range(kept, count):
-        if next_start < starts and s.started[next_start] == at:
-            next_start += 1
-            continue
-        s.queue[kept] = s.queue[at]
-        s.processors[kept] = s.processors[at]
-        s.walltimes[kept] = s.walltimes[at]
-        kept += 1
-    s.counts[QUEUED] = kept
+    if starts > 0:
+        s.counts[QUEUED] = queue_closes(s.queue, s.processors, s.walltimes, s.started, starts, count)
 
 
 @kernel

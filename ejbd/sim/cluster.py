@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ejbd.core.closing import queue_closes, vector_closes
 from ejbd.core.conservative import conservative_schedule
 from ejbd.core.easy import add_release, easy_schedule, fcfs_schedule
 from ejbd.core.kernel import kernel
@@ -188,24 +189,9 @@ def schedule(w: World, policy: int) -> int:
             at = w.started[index]
             hold(w, w.queue_processors[at], now + w.queue_walltime[at])
     if starts > 0:
-        _leave_queue(w, starts)
+        vector_closes(w.queue_reserved, w.started, starts, count)
+        w.count[QUEUED] = queue_closes(w.queue, w.queue_processors, w.queue_walltime, w.started, starts, count)
     return starts
-
-
-@kernel
-def _leave_queue(w: World, starts: int) -> None:
-    """Take those that start out of the queue; `started`, which was places in the queue, becomes their numbers."""
-    count = w.count[QUEUED]
-    kept = w.started[0]
-    next_start = 0
-    for at in range(kept, count):
-        if next_start < starts and w.started[next_start] == at:
-            w.started[next_start] = w.queue[at]
-            next_start += 1
-        else:
-            _move(w, at, kept)
-            kept += 1
-    w.count[QUEUED] = kept
 
 
 @kernel
