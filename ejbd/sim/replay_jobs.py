@@ -10,7 +10,9 @@ import numpy as np
 
 from ejbd.core.delta import Delta, delta_from_json, rate_with
 from ejbd.sim.swf import FIELDS, SwfLog
-from ejbd.wire.events import Decided, EpochLaunching, EpochRate, EpochStep, JobReceived, SubjobPlanned
+from ejbd.wire.eventdata.jobs import Decided, JobReceived
+from ejbd.wire.eventdata.ranks import EpochLaunching, EpochRate, EpochStep
+from ejbd.wire.eventdata.subjobs import SubjobPlanned
 from ejbd.wire.kinds import DECISION, JOB_EVENT, EventKind, SubjobRole
 from ejbd.wire.states import TERMINAL_JOB
 

@@ -1,558 +1,83 @@
-"""The catalogue of events: what each kind means, and what its `data` holds.
+"""The catalogue of events: what each kind means, and what its `data` holds (:mod:`ejbd.wire.eventdata`).
 
 `python -m ejbd.wire.events` prints it as the tables of docs/events.md. Every event that the manager writes in a test is
-held to these types. Times are seconds since the epoch (UTC), durations are seconds. NotRequired: only sometimes there.
+held to these types.
 """
 
-# Without `from __future__ import annotations`, which would hide from typing which fields are not required.
+from __future__ import annotations
 
 import textwrap
 import typing
-from typing import Any, NamedTuple, NotRequired, TypedDict
-
-from ejbd.wire.kinds import EventKind, IntentKind, OperationKind, SubjobRole
-
-
-class Nothing(TypedDict):
-    """The kind says it all."""
-
-
-class Reason(TypedDict):
-    """A sentence."""
-
-    reason: str
-
-
-class Staying(TypedDict):
-    """A sentence, and its code."""
-
-    reason: str
-    code: str
-
-
-class EndsAsJob(TypedDict):
-    """`reduced`: J0 was made so small that it begins soon. `reason`: why it was not, else ""."""
-
-    code: int
-    reduced: bool
-    reason: str
-
-
-class Error(TypedDict):
-    """A sentence about what went wrong."""
-
-    error: str
-
-
-class By(TypedDict):
-    """The user that asked."""
-
-    by: str
-
-
-Step = TypedDict("Step", {"from": str, "reason": NotRequired[str]})
-Step.__doc__ = "A change of state: from which, and why."
-
-
-class JobStep(Step):
-    """A change of state: from which, and why. `incarnation`: the new one, after a setback."""
-
-    incarnation: NotRequired[int]
-
-
-class JobReceived(TypedDict):
-    """What a submission has become. `code`: of the reason, where it has one. `elements`: of an elastic array,
-    its indices; `array`, `index`: of an element."""
-
-    queue: str
-    elastic: bool
-    reason: str
-    code: NotRequired[str]
-    elements: NotRequired[str]
-    array: NotRequired[str]
-    index: NotRequired[int]
-
-
-class CancelAsked(By):
-    """The user that asked. `elements`: of an array these alone."""
-
-    elements: NotRequired[str]
-
-
-class Dependency(TypedDict):
-    """Whether what it waited for is there; if not, why it can never be."""
-
-    met: bool
-    reason: str
-
-
-class JobSignalled(TypedDict):
-    """The signal that was sent since its time ends at `end_s`: to the script's shell, or to all ranks."""
-
-    signal: str
-    script: bool
-    end_s: float
-
-
-class JobSignalAsked(By):
-    """The user that asked, the signal, and where it went: to the ranks, to the script's shell, or to all."""
-
-    signal: str
-    to: str
-
-
-class JobMail(TypedDict):
-    """Its subject (a word of --mail-type) and its recipient. `error`: why it could not be sent, or ""."""
-
-    about: str
-    to: str
-    error: str
-
-
-class JobAgain(TypedDict):
-    """A job that ended is run again after `pause_s`, with this walltime. `queue`: where it goes into another one."""
-
-    walltime_s: float
-    pause_s: float
-    reason: str
-    queue: NotRequired[str]
-
-
-class JobGap(TypedDict):
-    """The walltime with which it is sent there. `finishes`: the probability that the run is done in it."""
-
-    walltime_s: float
-    finishes: float
-    reason: str
-
-
-class JobLimit(TypedDict):
-    """The walltime that it has at the batch system from now on."""
-
-    walltime_s: float
-    reason: str
-
-
-class JobAlone(TypedDict):
-    """When its J0's workers began it, by their own clock, and that from now on it runs as it was submitted."""
-
-    began_s: float
-    reason: str
-
-
-class NotMovable(TypedDict):
-    """`how`: seen (its program shows it), failed (it was tried), or start. With start it ended in its first seconds
-    under DMTCP, and is begun without it."""
-
-    how: str
-    reason: str
-
-
-class Decided(TypedDict):
-    """The policy's answer, and what it was asked. Then what a move, over-subscription, a start and an end were thought
-    to cost."""
-
-    decision: dict[str, Any]
-    question: dict[str, Any]
-    cost: dict[str, Any]
-    penalty: dict[str, Any]
-    overheads: NotRequired[dict[str, Any]]
-
-
-class Leaving(TypedDict):
-    """Subjobs that are left before they end (at `end_s`), and those that stay; W by then.
-
-    `given_to`: the batch job that waits for what is left. Then there is also what the policy was asked, and its answer.
-    """
-
-    leaves: list[str]
-    stays: list[str]
-    end_s: float
-    work_s: float
-    reason: str
-    given_to: NotRequired[str]
-    decision: NotRequired[dict[str, Any]]
-    question: NotRequired[dict[str, Any]]
-    cost: NotRequired[dict[str, Any]]
-    penalty: NotRequired[dict[str, Any]]
-    overheads: NotRequired[dict[str, Any]]
-
-
-class Evolving(TypedDict):
-    """Its `steps` (seconds and places), when each begins, and the end of the last; `base`: what is held throughout."""
-
-    steps: list[list[float]]
-    starts_s: list[float]
-    end_s: float
-    base: int
-    reason: str
-
-
-class CheckpointDue(TypedDict):
-    """Where the ranks are; W by then. `interval_s`: of periodic checkpoints."""
-
-    epoch: int
-    interval_s: NotRequired[float | None]
-    work_s: float
-    reason: str
-
-
-class SubjobPlanned(TypedDict):
-    """What will be asked of the batch system. Ranks may use `usable_s` of the walltime."""
-
-    role: SubjobRole
-    processors: int
-    walltime_s: float
-    usable_s: float
-
-
-class SubjobAltered(TypedDict):
-    """Its walltime as it was asked for, and as it is at the batch system now (null: as asked for again)."""
-
-    asked_s: float
-    walltime_s: float | None
-
-
-class SubjobStep(Step):
-    """Its id once it has one, its nodes once it runs, how its end was learnt (`source`)."""
-
-    batch_id: NotRequired[str | None]
-    nodes: NotRequired[list[str]]
-    source: NotRequired[str]
-    exit_code: NotRequired[int | None]
-
-
-class Stray(TypedDict):
-    """A batch job that bears the tag of a subjob and is not the one that EJB knows. It is cancelled."""
-
-    batch_id: str
-
-
-class Lookalike(TypedDict):
-    """A batch job that bears the tag of a subjob and was submitted by its user, not by EJB: it is left alone."""
-
-    batch_id: str
-
-
-class Rerun(TypedDict):
-    """A passed-through job that had ended and that the batch system runs again: it is left alone."""
-
-    batch_id: str
-
-
-class SubjobWarned(TypedDict):
-    """The batch system will end it before its time."""
-
-    end_s: float
-
-
-class DrainAsked(TypedDict):
-    """Nodes that elastic jobs are to be off by `by_s`, and the user that asked."""
-
-    nodes: str
-    by_s: float
-    by: str
-
-
-class DrainFree(TypedDict):
-    """Nodes that were to be free by `by_s`, and that no elastic job runs on any more."""
-
-    nodes: str
-    by_s: float
-
-
-class DrainCancelled(TypedDict):
-    """Nodes that EJB may use again, and the user that asked."""
-
-    nodes: str
-    by: str
-
-
-class WorkflowReceived(TypedDict):
-    """A plan that was stored: its name, its user, and how many allocations it asks for."""
-
-    workflow: str
-    name: str
-    user: str
-    allocations: int
-
-
-class WorkflowBy(By):
-    """The workflow, and the user that asked."""
-
-    workflow: str
-
-
-class WorkflowStep(Step):
-    """A change of a workflow's state."""
-
-    workflow: str
-
-
-class StageStep(WorkflowStep):
-    """A change of state of an allocation, by the name of its first stage. `job`: of this attempt, once it is known."""
-
-    stage: str
-    attempt: int
-    job: NotRequired[str]
-
-
-class PlaceholderPlanned(TypedDict):
-    """The start that the batch system first promised to J0."""
-
-    start_s: float
-
-
-class PlaceholderAgain(TypedDict):
-    """J0 is asked for again after `pause_s`."""
-
-    setbacks: int
-    pause_s: float
-    reason: str
-
-
-class IntentStep(Step):
-    """An action on the batch system: `number` tells it from others, `attempt` counts, `how` its id was found."""
-
-    intent: IntentKind
-    number: int
-    attempt: NotRequired[int]
-    batch_id: NotRequired[str | None]
-    how: NotRequired[str]
-
-
-class LeadAppointed(TypedDict):
-    """The worker on this node starts the script for the `run`-th time."""
-
-    node: str
-    run: int
-
-
-class ScriptEnded(TypedDict):
-    """The script's own exit code."""
-
-    code: int
-    run: int
-
-
-class LaunchAsked(TypedDict):
-    """The script starts `ranks` ranks; `ordinal` counts its launches from 0."""
-
-    ordinal: int
-    ranks: int
-
-
-class LaunchAnew(TypedDict):
-    """The launch begins again; what it had done is lost."""
-
-    ordinal: int
-    reason: str
-
-
-class LaunchRefused(TypedDict):
-    """A launch of `name` in `line` (0: not known) that EJB refuses. `handled`: the script asks how it ended."""
-
-    run: int
-    name: str
-    line: int
-    reason: str
-    handled: bool
-
-
-class LaunchEnded(TypedDict):
-    """The exit code of the application."""
-
-    ordinal: int
-    code: int
-
-
-class EpochLaunching(TypedDict):
-    """A placement: so many ranks on so many processors of these subjobs. `restart_from`: the checkpoint's epoch."""
-
-    epoch: int
-    launch: int
-    processors: int
-    ranks: int
-    subjobs: list[str]
-    restart_from: int | None
-
-
-class EpochStep(Step):
-    """A placement that runs makes `rate` full-speed seconds a second; `bytes` and `seconds` are its checkpoint's.
-
-    `code`: why it is given up, for programs (EpochCode).
-    """
-
-    epoch: int
-    code: NotRequired[str]
-    processors: NotRequired[int]
-    subjobs: NotRequired[list[str]]
-    rate: NotRequired[float]
-    wanted: NotRequired[list[str]]
-    bytes: NotRequired[int | None]
-    seconds: NotRequired[float | None]
-
-
-class EpochRate(TypedDict):
-    """How fast it has turned out to be, in full-speed seconds a second."""
-
-    epoch: int
-    rate: float
-
-
-class EpochResized(TypedDict):
-    """A placement goes on on other processors of its nodes, without a checkpoint: on so many after so many (`was`).
-
-    `rate`: in full-speed seconds a second. `seconds`: what the slowest worker took.
-    """
-
-    epoch: int
-    processors: int
-    was: int
-    rate: float
-    seconds: float
-
-
-class EpochReason(TypedDict):
-    """A placement, and a sentence about it."""
-
-    epoch: int
-    reason: str
-
-
-class RankFailed(TypedDict):
-    """The first rank that died, and sentences about all that had died by then."""
-
-    epoch: int
-    rank: int
-    code: int
-    said: list[str]
-
-
-class RankMemory(TypedDict):
-    """A rank that the kernel killed, and on which node: its job's processes there wanted more than they may have."""
-
-    epoch: int
-    rank: int
-    node: str
-
-
-class RankStuck(TypedDict):
-    """`seconds`: for how long."""
-
-    epoch: int
-    rank: int
-    seconds: float
-
-
-class CheckpointGivenUp(TypedDict):
-    """Its restart kept failing; an older one is resumed (null: none, the launch begins anew)."""
-
-    epoch: int
-    resumed_from: int | None
-    reason: str
-
-
-class WorkerRegistered(TypedDict):
-    """What the node offers: processors, checkpoint engines, the version of DMTCP (null: none). `age_s`: for how long
-    the worker's process had been there."""
-
-    age_s: NotRequired[float]
-    node: str
-    processors: int
-    engines: list[str]
-    dmtcp: Any
-
-
-class WorkerLost(TypedDict):
-    """The node, and why."""
-
-    node: str
-    reason: str
-
-
-class WorkerLog(TypedDict):
-    """What a worker has to say."""
-
-    node: str
-    level: str
-    message: str
-
-
-class OperationFailed(Step):
-    """What `worker` was asked to do and could not."""
-
-    operation: OperationKind
-    seq: int
-    epoch: int | None
-    worker: str
-
-
-class ClockSet(TypedDict):
-    """Every time that is stored was shifted by so much."""
-
-    by_s: float
-
-
-class QueueChanged(TypedDict):
-    """The settings that were changed at run time (null: back to the configuration's). `when`: in this window alone."""
-
-    queue: str
-    by: str
-    changes: dict[str, Any]
-    when: NotRequired[str]
-
-
-class QueueWindow(TypedDict):
-    """Windows that have `begun` or `ended`, and of the `settings` that windows set what is in force now.
-
-    It is in force until `until_s` (null: for good).
-    """
-
-    queue: str
-    begun: list[str]
-    ended: list[str]
-    settings: dict[str, Any]
-    until_s: float | None
-
-
-class QueuePaused(TypedDict):
-    """`what` kept failing: submissions, or starts. The next is tried after `pause_s`. `whose`: of this
-    `user/account/QOS` alone."""
-
-    queue: str
-    what: str
-    whose: str
-    reason: str
-    pause_s: float
-
-
-class QueueResumed(TypedDict):
-    """What had failed so many times is tried again."""
-
-    queue: str
-    what: str
-    whose: str
-    reason: str
-    failures: int
-
-
-class TokenCreated(TypedDict):
-    """A bearer token, by the beginning of its digest."""
-
-    token: str
-    user: str
-    label: str
-    scope: str
-    expires_s: float
-
-
-class TokenRevoked(TypedDict):
-    """A bearer token, and the user that revoked it."""
-
-    token: str
-    user: str
-    by: str
+from typing import Any, NamedTuple
+
+from ejbd.wire.eventdata.common import By, Error, Nothing, Reason
+from ejbd.wire.eventdata.flows import StageStep, WorkflowBy, WorkflowReceived, WorkflowStep
+from ejbd.wire.eventdata.jobs import (
+    CancelAsked,
+    CheckpointDue,
+    Decided,
+    Dependency,
+    Evolving,
+    JobAgain,
+    JobAlone,
+    JobGap,
+    JobLimit,
+    JobMail,
+    JobReceived,
+    JobSignalAsked,
+    JobSignalled,
+    JobStep,
+    Leaving,
+    NotMovable,
+)
+from ejbd.wire.eventdata.ranks import (
+    CheckpointGivenUp,
+    EpochLaunching,
+    EpochRate,
+    EpochReason,
+    EpochResized,
+    EpochStep,
+    LaunchAnew,
+    LaunchAsked,
+    LaunchEnded,
+    LaunchRefused,
+    LeadAppointed,
+    OperationFailed,
+    RankFailed,
+    RankMemory,
+    RankStuck,
+    ScriptEnded,
+    WorkerLog,
+    WorkerLost,
+    WorkerRegistered,
+)
+from ejbd.wire.eventdata.site import (
+    ClockSet,
+    DrainAsked,
+    DrainCancelled,
+    DrainFree,
+    QueueChanged,
+    QueuePaused,
+    QueueResumed,
+    QueueWindow,
+    TokenCreated,
+    TokenRevoked,
+)
+from ejbd.wire.eventdata.subjobs import (
+    EndsAsJob,
+    IntentStep,
+    Lookalike,
+    PlaceholderAgain,
+    PlaceholderPlanned,
+    Rerun,
+    Staying,
+    Stray,
+    SubjobAltered,
+    SubjobPlanned,
+    SubjobStep,
+    SubjobWarned,
+)
+from ejbd.wire.kinds import EventKind
 
 
 class Told(NamedTuple):
