@@ -130,15 +130,15 @@ async def test_a_submission_whose_beginning_was_lost_is_looked_up_and_made_once(
     live, _ = world(tmp_path, sqlite)
     failing = FailingStore(sqlite)
     live.executor.store = failing  # type: ignore[assignment]
-    begin = live.executor._begin_submit
+    begin = live.executor.asking.begin
 
     def fails(*args: Any) -> Any:
         failing.failing = failing.made = True
         return begin(*args)
 
-    live.executor._begin_submit = fails  # type: ignore[method-assign,assignment]
+    live.executor.asking.begin = fails  # type: ignore[method-assign,assignment]
     job = await submit(live)
-    live.executor._begin_submit = begin  # type: ignore[method-assign]
+    live.executor.asking.begin = begin  # type: ignore[method-assign]
     assert [i.state for i in live.intents("submit")] == ["executing"]
     failing.failing = False
     await passes(live, 1)

@@ -13,42 +13,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import structlog
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
+from ejbd.batch.base import BatchSystem, Identity
 from ejbd.config import Settings
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
-from ejbd.manager.acts import intents, lastwords, limiting, numbers, submitted
-from ejbd.manager.acts.carrying import carry_out
+from ejbd.manager.acts import intents, lastwords, limiting, submitted
+from ejbd.manager.acts.asking import Asking
 from ejbd.manager.acts.unsubmitted import drop_stranded
 from ejbd.manager.crashpoints import CrashPoint, reach
-from ejbd.manager.facts import drains
-from ejbd.manager.facts.attempts import is_attempt
-from ejbd.manager.facts.batchjob import begins, passing, pbsvariables, standing, subjobrequests, variables
-from ejbd.manager.facts.batchjob.exithook import hook_for
-from ejbd.manager.facts.batchjob.fitting import request_of
+from ejbd.manager.facts.batchjob import begins
 from ejbd.manager.facts.context import Context
-from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.past.speculating import for_another_attempt
-from ejbd.manager.facts.placing import node_limit
-from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
-from ejbd.manager.hands import orders
 from ejbd.manager.hands.hands import Hands
-from ejbd.manager.hands.spool import Spool
-from ejbd.manager.jobspec import JobSpec
-from ejbd.manager.protocol.proofs import new_secret
-from ejbd.manager.rules.queues import queuepause
 from ejbd.store.models import Intent, Job, Subjob
-from ejbd.store.states import IntentState, JobState
+from ejbd.store.states import IntentState
 from ejbd.store.store import Store
 from ejbd.store.transitions import move_intent
-from ejbd.wire.kinds import AS_ASKED, IntentKind, SubjobRole
+from ejbd.wire.kinds import IntentKind
 
 log = structlog.get_logger(__name__)
 
@@ -58,17 +44,6 @@ OTHERS_AT_ONCE = 8  # users for which something else than a submission goes on
 PATIENCE_S = 3.0  # that a pass waits for sessions and commands of a user that do not answer
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """What was read and written before a submission: the job's specification, the secret of its workers, and what a
-    passed-through job needs."""
-
-    spec: JobSpec
-    secret: str
-    script: Path | None = None
-    hook: Path | None = None
 
 
 class _Turns:
@@ -97,6 +72,10 @@ class Executor:
     _allowed_s: float = 0.0
     _at_it: set[int] = field(default_factory=set)  # intents with a call under way, or an outcome that waits here:
     _unrecorded: dict[tuple[int, ...], Callable[[Session], None]] = field(default_factory=dict)
+    asking: Asking = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asking = Asking(self.store, self.batch, self.settings, self.hands, self.context, self.clock)
 
     def recover(self, session: Session, why: str = "the daemon ended in the middle of it") -> None:
         """What is executing without a call under way may or may not have happened. At start-up no call is."""
@@ -264,8 +243,8 @@ class Executor:
         reach(CrashPoint.SUBMIT_BEFORE_BEGIN)
         try:
             # Files first, and not on the store's writer: all else waits for it while a disk is slow.
-            files = await asyncio.to_thread(self._make_files, intent.id)
-            begun = await self.store.write(lambda s: self._begin_submit(s, intent.id, files), patient=True)
+            files = await asyncio.to_thread(self.asking.make_files, intent.id)
+            begun = await self.store.write(lambda s: self.asking.begin(s, intent.id, files), patient=True)
         except EjbError as error:
             trouble = error
             await self.store.write(lambda s: submitted.postpone(self.context(s), intent.id, trouble))
@@ -274,7 +253,7 @@ class Executor:
             return
         identity, request, order = begun
         if order is not None:
-            await asyncio.to_thread(self._give_order, identity.user, intent, files.secret, order)
+            await asyncio.to_thread(self.asking.give_order, identity.user, intent, files.secret, order)
         reach(CrashPoint.SUBMIT_AFTER_BEGIN)
         try:
             batch_id = await self.batch.submit(identity, request)
@@ -291,114 +270,6 @@ class Executor:
             [intent.id], lambda s: submitted.submitted(self.context(s), intent.id, batch_id, "submitted"), patient=True
         )
         reach(CrashPoint.SUBMIT_AFTER_RECORD)
-
-    def _make_files(self, id: int) -> _Files:
-        """The files that a subjob's workers read, or a passed-through job's sbatch. Repeatable."""
-
-        def look(session: Session) -> tuple[Job, str, bool]:
-            subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
-            return session.scalars(select(Job).where(Job.id == subjob.job_id)).one(), subjob.id, subjob.releasing
-
-        job, subjob, releasing = self.store.read_sync(look)
-        spec = JobSpec.from_json(job.spec)
-        if releasing:  # it is not wanted any more: its end needs none of its user's files
-            return _Files(spec, "")
-        spool = self.hands.ready(job.user)
-        if job.elastic:
-            _make_job_folder(spool, job.id, spec)
-        # The embedded cluster's processors are virtual: there is nothing to bind to.
-        binding = "none" if self.settings.traits.one_host else "auto"
-        secret = new_secret()
-        folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
-        if job.elastic:
-            return _Files(spec, secret)
-        script, hook = passing.file_to_submit(spec, folder, spool.files), None
-        if self.settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):
-            hook = folder / "bash-env"
-            spool.files.put(hook, text.encode())
-        return _Files(spec, secret, script, hook)
-
-    def _give_order(self, user: str, intent: Intent, secret: str, order: standing.Order) -> None:
-        """One that cannot be written (a full spool) is done without: the job waits for a daemon then."""
-        try:
-            orders.give(
-                self.hands.spool_of(user), intent.job_id, intent.subjob_id or "", secret, order.content, order.script
-            )
-        except EjbError as error:
-            log.warning("no-standing-order", subjob=intent.subjob_id, error=error.sentence())
-
-    def _begin_submit(
-        self, session: Session, id: int, files: _Files
-    ) -> tuple[Identity, SubmitRequest, standing.Order | None] | None:
-        intent = session.get_one(Intent, id)
-        if intent.state != IntentState.PENDING:
-            return None
-        now = self.clock()
-        subjob = session.get_one(Subjob, intent.subjob_id)
-        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
-        world = JobWorld(self.context(session), job)
-        behind = _stands_by_for(world, subjob)
-        # Without its locks it would be another run.
-        alone = subjob.role == SubjobRole.STANDBY and not (behind or job.elastic)
-        if subjob.releasing or alone or JobState(job.state).terminal:
-            submitted.not_wanted(world, intent, subjob)
-            return None
-        if not carry_out(world, queuepause.may_submit(world.ctx, job, tried=intent.attempts > 0)):
-            return None
-        subjob.worker_secret = files.secret
-        move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
-        intent.attempts += 1
-        one_node = node_limit.one_node_only(world, subjob)
-        order = standing.order_for(world, subjob, files.spec, self.batch)
-        return Identity(job.user), self._request(world, subjob, one_node, files, behind), order
-
-    def _request(self, world: JobWorld, subjob: Subjob, one_node: bool, files: _Files, behind: str) -> SubmitRequest:
-        job, view, spec = world.job, world.ctx.view, files.spec
-        spool = world.spool
-        folder = spool.subjob_dir(job.id, subjob.id)
-        if subjob.role in AS_ASKED and not job.elastic:
-            launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
-            script = passing.script_of(spec, self.batch, launcher, spool.exit_file(job.id, subjob.id))
-            numbers.settle_array(world.ctx.session, job)
-            told = variables.of_array(world) | pbsvariables.of_array(world)
-            element = variables.element_of(world)
-            names = passing.Names(subjob.tag, job.id, job.user, job.queue, element, told)
-            other = subjob.role == SubjobRole.STANDBY or is_attempt(job, subjob)
-            walltime_s = subjob.walltime_s if other else job.walltime_s
-            given = passing.with_walltime(for_another_attempt(spec) if subjob.ordinal else spec, walltime_s)
-            request = passing.request_for(given, script, names, files.script, files.hook)
-            return replace(request, hold=job.held, stands_by_for=behind)
-        start = WorkerScript(
-            python=self.settings.worker_python,
-            worker=spool.worker,
-            subjob_dir=folder,
-            exit_file=spool.exit_file(job.id, subjob.id),
-        )
-        j0 = subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.STANDBY)  # the next J0 of a chain
-        asked = request_of(spec, subjob.processors, view, job.queue, first=j0 and spec.evolving is None)
-        request = subjobrequests.request_for(
-            spec,
-            replace(asked, nodes=1, tasks_per_node=None) if one_node else asked,
-            tag=subjob.tag,
-            queue=job.queue,
-            walltime_s=subjob.walltime_s,
-            script=self.batch.worker_script(start),
-            folder=folder,
-        )
-        free_to_go = j0 and self.settings.traits.excludes_by_name
-        kept_off = () if free_to_go else drains.kept_off(view, subjob.processors, job.queue, must=not j0)
-        options = (*request.options, *(() if j0 else self._charged_to(world)))
-        begin_in_s = begins.begin_in_s(job.spec, subjob, self.clock())
-        request = replace(request, hold=j0 and job.held, begin_in_s=begin_in_s, options=options)
-        return replace(request, exclude=(*kept_off, *request.exclude))
-
-    def _charged_to(self, world: JobWorld) -> list[str]:
-        """Words that charge a subjob to what its queue has for them. Slurm takes the last of two."""
-        settings = world.ctx.queue_settings(world.job.queue)
-        if self.settings.batch != "slurm":
-            return []
-        words = (("--qos", settings.subjob_qos), ("--account", settings.subjob_account))
-        return [f"{option}={value}" for option, value in words if value]
 
     async def _look_up(self, unknown: Sequence[Intent]) -> None:
         """Adopt what is found under its tag; count an absence for the others."""
@@ -526,20 +397,3 @@ async def _all_of(calls: Iterable[Awaitable[None]]) -> None:
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
-
-
-def _make_job_folder(spool: Spool, id: str, spec: JobSpec) -> None:
-    """The database holds everything about a job; its files are made when the first subjob needs them."""
-    if spool.files.there(spool.env_file(id)):
-        return
-    command = None
-    if spec.script is None:
-        command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
-    spool.make_job(id, env=spec.env, script=spec.script, command=command)
-
-
-def _stands_by_for(world: JobWorld, subjob: Subjob) -> str:
-    """The batch job that has to time out before a subjob may begin; "" where it need not wait for any."""
-    if subjob.role != SubjobRole.STANDBY:
-        return ""
-    return next((s.batch_id or "" for s in world.open_subjobs if s.role == SubjobRole.RIGID), "")
