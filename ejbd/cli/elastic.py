@@ -38,7 +38,7 @@ def resize(
     wait_s: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Give an evolving job that runs so many places from now on."""
+    """Give a running evolving job so many places from now on."""
     if (to is None) == (by is None):
         raise EjbError(Code.INVALID, "a job is resized --to so many places, or --by so many")
     _resize(context, job, to, wait_s, as_json, by, key)
@@ -68,7 +68,7 @@ def _resize(
             raise typer.Exit(TIME_OUT) from None
 
 
-elastic = typer.Typer(help="Resize the job that this process is of.", no_args_is_help=True)
+elastic = typer.Typer(help="Resize the job that this process belongs to.", no_args_is_help=True)
 
 
 def _own() -> str:

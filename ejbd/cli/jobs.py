@@ -179,7 +179,7 @@ def cancel(context: typer.Context, jobs: Selectors, quiet: Quiet = False) -> Non
 
 
 def hold(context: typer.Context, jobs: Selectors, quiet: Quiet = False) -> None:
-    """Keep jobs that have not started from starting."""
+    """Hold back jobs that have not started yet."""
     _steer(context, jobs, "hold", "held", quiet)
 
 

@@ -152,7 +152,7 @@ class Helper:
     def read(self, path: Path, most: int, user: str | None = None, offset: int = 0) -> tuple[bytes, float]:
         """Up to `most` bytes of a file from `offset` on, and when it was last changed (epoch seconds).
 
-        Of the user in whose spool it is; with `user`, of any file that this user may read. Raises OSError.
+        Of the user that has this spool; with `user`, of any file that this user may read. Raises OSError.
         """
         inner = str(path)
         if user is None:

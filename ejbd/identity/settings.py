@@ -14,7 +14,7 @@ from ejbd.identity.spools import checked_pattern
 class RunsAs(StrEnum):
     """As which user things are done for a job."""
 
-    SELF = "self"  # as the daemon's own, whose jobs alone it runs
+    SELF = "self"  # as the daemon's own: it runs no other user's jobs
     HELPER = "helper"  # as each job's own user, by ejb-as
 
 

@@ -31,7 +31,7 @@ class SpoolPattern:
         return Path(self.text.replace(USER, user))
 
     def user_at(self, path: Path) -> str | None:
-        """The user in whose spool a path lies; None where it lies in none."""
+        """The user that has the spool in which a path lies; None where it lies in none."""
         pattern = Path(self.text).parts
         parts = path.parts[: len(pattern)]
         user = parts[pattern.index(USER)] if len(parts) == len(pattern) else ""

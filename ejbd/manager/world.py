@@ -40,7 +40,7 @@ class World:
     """Made once in a daemon's life, and given to the parts of the manager.
 
     `view`: as the last poll saw the cluster, at `looked_s` once it was stored. `ahead_s`: by how much the machine's
-    clock was set forward in this daemon's life. `one_user`: whose jobs all are (None: each is its own user's).
+    clock was set forward in this daemon's life. `one_user`: the owner of all jobs (None: each is its own user's).
     `spool_speed`: as the daemon itself has measured it.
     """
 

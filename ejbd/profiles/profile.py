@@ -93,7 +93,7 @@ class Ended(_Said):
     """By what an end is told. Codes are a second condition only: a line, a file or the last time reached decides.
 
     `line` and `not` are looked for in what was written to `log` since the launch, `file` has to be newer than that.
-    `last` is a pattern whose last group is a number: it `reaches` another or is `below` it. `code_alone`: the program
+    `last` is a pattern; its last group is a number that `reaches` another or is `below` it. `code_alone`: the program
     was written for this contract, and its codes mean what they say.
     """
 

@@ -24,7 +24,7 @@ Settings = dict[str, Any]
 
 
 def free_base_port(nodes: int, seed: str) -> int:
-    """A base port whose whole block (controller, accounting, one a node) is free now, below the ephemeral range."""
+    """A base port below the ephemeral range: its block (controller, accounting, one a node) is free now."""
     needed = [0, 1, 2, *range(100, 100 + nodes)]
     span = (len(needed) // 100 + 2) * 100
     bases = list(range(10000, 32000 - span, span))
@@ -46,7 +46,7 @@ def port_is_free(port: int) -> bool:
 
 
 def user_name() -> str:
-    """Who really runs this, whatever LOGNAME says."""
+    """The user that really runs this, whatever LOGNAME says."""
     return pwd.getpwuid(os.getuid()).pw_name
 
 

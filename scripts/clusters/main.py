@@ -6,10 +6,10 @@
     scripts/cluster status DIR [--json]
     scripts/cluster down DIR
 
-Everything lives in DIR, runs as whoever calls (root or not), and listens on loopback only, but for the profile netns
-(root only), whose nodes have an address and a host name each. Several clusters run side by side, one a folder. `up` may
-be repeated: it starts what is missing. What DIR/more.conf says, where there is one, is put behind the configuration (an
-Epilog, preemption, more partitions). Standard library only.
+Everything lives in DIR, runs as the user that calls it (root or not), and listens on loopback only. With the profile
+netns (root only) each node has an address and a host name of its own. Several clusters run side by side, one a folder.
+`up` may be repeated: it starts what is missing. What DIR/more.conf says, where there is one, is put behind the
+configuration (an Epilog, preemption, more partitions). Standard library only.
 
 OpenPBS and Torque are taken from PATH (the `sbin` of where each was built; Maui with Torque where its `sbin` is on
 PATH, too), need root, and have a host for the server and one for each node, as with the profile netns. Their commands
@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def give_up(directory: Path) -> None:
-    """A cluster that came up by half helps nobody."""
+    """A cluster that came up by half is of no use."""
     end_processes(directory)
     remove_network(directory)
 

@@ -1,7 +1,7 @@
 """Hosts on one machine: network namespaces with an address and a host name each, on a bridge of their own.
 
 A network has a number K. Its addresses are the K-th /24 of 198.18.0.0/15 (set aside for benchmarks by RFC 2544, so in
-nobody's use); host I has .I, the machine itself .254. Its names: `ejbK` is the machine's interface and the namespace in
+no use); host I has .I, the machine itself .254. Its names: `ejbK` is the machine's interface and the namespace in
 which the bridge lives (no firewall of the machine's forwards there), `ejbK-nI` is that of host I. Making a namespace
 takes the number, so two networks never share one. Standard library only; needs root.
 """
@@ -134,7 +134,7 @@ def _is_free(network: int) -> bool:
 
 
 def _claim(network: int) -> bool:
-    """Make the bridge's namespace; False where somebody else has been faster."""
+    """Make the bridge's namespace; False where another process has been faster."""
     try:
         _ip("", f"netns add {name(network)}")
     except NetworkError as error:

@@ -89,6 +89,6 @@ class OpenPbs(Pbs):
 
 
 def _set_scheduler(file: Path) -> None:
-    """As sites set it that plan the starts of waiting jobs: without strict ordering nobody is protected."""
+    """As sites set it that plan the starts of waiting jobs: without strict ordering no job is protected."""
     kept = [line for line in file.read_text().splitlines() if line.partition(":")[0].strip() not in _SCHEDULER]
     file.write_text("\n".join([*kept, *(f"{name}: {value}" for name, value in _SCHEDULER.items())]) + "\n")

@@ -168,7 +168,7 @@ class Pbs(ABC):
         for one in (self.directory, *self.directory.parents):
             mode = one.stat().st_mode if one.exists() else 0o755
             if not mode & 0o001:
-                raise ClusterError(f"{self.title} has parts that run as other users, who cannot get through {one}", 2)
+                raise ClusterError(f"{self.title} has parts that run as other users, which cannot get through {one}", 2)
             if mode & 0o022:
                 text = f"{self.title} trusts no folder below {one}, where others may write; take another"
                 raise ClusterError(text, code=2)
@@ -231,5 +231,5 @@ def last_line(text: str) -> str:
 
 
 def job_environment(folder: Path) -> str:
-    """What moms give to jobs, as lines of a file: PATH, and the time zone of whoever brings the cluster up."""
+    """What moms give to jobs, as lines of a file: PATH, and the time zone of the user that brings the cluster up."""
     return f"PATH={folder}/bin:/usr/local/bin:/usr/bin:/bin\nTZ={os.environ.get('TZ', 'UTC0')}\n"

@@ -41,23 +41,23 @@ def snapshot() -> dict[int, tuple[dict[str, str], list[str], int, str]]:
 def cluster_processes(directory: Path) -> dict[int, list[str]]:
     """Live processes of this cluster, pid -> argument list: daemons, steps, jobs, and everything that they started."""
     conf = str(directory / "slurm.conf")
-    everybody = snapshot()
+    processes = snapshot()
     ours = set()
-    for pid, (environ, _, _, name) in everybody.items():
+    for pid, (environ, _, _, name) in processes.items():
         marked = environ.get(MARK) == str(directory)
         inside = environ.get("SLURM_CONF") == conf and ("SLURM_JOB_ID" in environ or name in CLIENTS)
         if marked or inside or (environ.get("SLURM_CONF") == conf and name.startswith("slurm")):
             ours.add(pid)
     grown = True
     while grown:
-        children = {pid for pid, process in everybody.items() if process[2] in ours} - ours
+        children = {pid for pid, process in processes.items() if process[2] in ours} - ours
         ours |= children
         grown = bool(children)
     myself = os.getpid()
-    while myself in everybody:  # never this script, nor who called it
+    while myself in processes:  # never this script, nor what called it
         ours.discard(myself)
-        myself = everybody[myself][2]
-    return {pid: everybody[pid][1] for pid in ours}
+        myself = processes[myself][2]
+    return {pid: processes[pid][1] for pid in ours}
 
 
 def daemons(directory: Path) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """A private Torque: server, trqauthd and Maui (or else Torque's own pbs_sched) on one host, and a mom on each node.
 
 What Torque and Maui keep is where they were told when they were built: every host has a folder of its own mounted
-there, which nobody outside the host sees.
+there, which is not seen outside the host.
 """
 
 from __future__ import annotations

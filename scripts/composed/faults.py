@@ -14,7 +14,7 @@ RESERVATION = "servicing"
 
 
 def undisturbed(project: Project) -> None:
-    """The result that every job has to have: without EJB, without a pause, and nobody touches it."""
+    """The result that every job has to have: without EJB, without a pause, and undisturbed."""
     words = [one for one in HEAT if one not in ("--pace", "20ms")]
     for steps in (SHORT, LONG):
         options = ("--steps", str(steps), "--result", f"undisturbed-{steps}", "--spawn", "2")
@@ -192,7 +192,7 @@ def measured(project: Project) -> None:
     if "EjbAway" not in rules or '"firing"' in firing:
         raise Wrong(f"rules: {rules[:300]}; alerts: {firing[:300]}")
     if "grafana" not in more:
-        say("skipped: grafana, whose image no registry gives here")
+        say("skipped: grafana: no registry gives its image here")
     say("Prometheus reads ejbd's figures with the administrator's token; no alert fires")
 
 

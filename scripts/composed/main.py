@@ -141,7 +141,7 @@ def _engine() -> Engine:
 
 
 def _told(project: Project) -> None:
-    """What the services said last, for whoever reads why it went wrong."""
+    """What the services said last, to find out why it went wrong."""
     for service in SERVICES:
         try:
             print(f"== {service}\n{project.last_words(service)}", file=sys.stderr)

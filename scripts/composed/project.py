@@ -17,7 +17,7 @@ BUILT = ("munge", "mariadb", "ejbd", "prometheus")  # a service of each image
 SERVICES = ("munge", "mariadb", "slurmdbd", "slurmctld", "c1", "c2", "c3", "postgres", "helper", "ejbd", "client")
 METRICS = ("token", "prometheus")
 GRAFANA = "grafana"
-# Whose jobs, and what they compute.
+# The users of the jobs, and what they compute.
 HEAT = ("python3", "/opt/examples/heat.py", "--pace", "20ms")
 
 
@@ -139,7 +139,7 @@ class Project:
         until(f"ranks of {job} run", lambda: self.count(job, "epoch.running") > after, bound_s)
 
     def completed(self, job: str, result: str, steps: int, bound_s: float = 300, user: str = "alice") -> None:
-        """The job ends well, and its result is to the last bit what nobody disturbed."""
+        """The job ends well, and its result is to the last bit that of an undisturbed run."""
         until(f"{job} ends", lambda: bool(self.status(job)["end_s"]), bound_s)
         told = self.status(job)
         if told["state"] != "completed":

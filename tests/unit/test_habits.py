@@ -37,7 +37,7 @@ PERSONS = re.compile(
 )
 """Things act: "a waiting job", "the daemon", "an operator" say what these leave open."""
 CLEAN = (
-    *("README.md", "CONTRIBUTING.md", "benchmarks", "deploy", "docs", "examples", "workers"),
+    *("README.md", "CONTRIBUTING.md", "benchmarks", "deploy", "docs", "examples", "scripts", "workers"),
     *(
         "ejbd/accounting",
         "ejbd/api",
@@ -48,7 +48,8 @@ CLEAN = (
         "ejbd/core",
         "ejbd/doctor",
     ),
-    *("ejbd/files", "ejbd/log", "ejbd/manager", "ejbd/options", "ejbd/plugins", "ejbd/sim", "ejbd/store"),
+    *("ejbd/files", "ejbd/identity", "ejbd/log", "ejbd/manager", "ejbd/options", "ejbd/plugins", "ejbd/profiles"),
+    *("ejbd/release", "ejbd/sim", "ejbd/store"),
     *("ejbd/studies", "ejbd/web", "ejbd/wire", "ejbd/workflow"),
     *("ejbd/__init__.py", "ejbd/daemon.py", "ejbd/errors.py"),
 )

@@ -108,7 +108,7 @@ class Asking:
     def begin(
         self, session: Session, id: int, files: Files
     ) -> tuple[Identity, SubmitRequest, standing.Order | None] | None:
-        """Mark a submission as executing: whose it is, and all of it; None where it is not made now."""
+        """Mark a submission as executing: its user, and all of it; None where it is not made now."""
         intent = session.get_one(Intent, id)
         if intent.state != IntentState.PENDING:
             return None
