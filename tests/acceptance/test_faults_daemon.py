@@ -134,6 +134,7 @@ def postgres() -> Iterator[str]:
         server.stop()
 
 
+@pytest.mark.nightly("integration/test_standby.py takes over; test_store_takeover.py ends the first")
 @pytest.mark.postgresql
 def test_a_daemon_that_was_taken_over_ends_and_its_jobs_go_on(tmp_path: Path, postgres: str) -> None:
     """The first stands still, its connection is cut, a second takes the database. The first wakes, writes nothing,

@@ -281,6 +281,7 @@ MANY: dict[str, tuple[dict[str, Any], tuple[float, float, float, float]]] = {
 }
 
 
+@pytest.mark.nightly("tables 3 to 6 go by the same rules; unit/test_sim_elastic.py has many elastic jobs")
 @pytest.mark.sampled(3, by=("name",))
 @pytest.mark.parametrize("row", MANY)
 @pytest.mark.parametrize("name", NAMES)
