@@ -2,7 +2,8 @@
 
 `@pytest.mark.nightly("why another test shows it, too")` leaves a test out. `@pytest.mark.sampled(4, by=("mode",))`
 keeps one in four of a family, of each kind by itself. The parameters of `by` say the kind; its first is always kept.
-Of the unit tests that PostgreSQL runs, too, each file keeps one in six there. A test asked for by its id always runs.
+Of the unit tests that PostgreSQL runs, too, each file keeps one in twelve there.
+A test asked for by its id always runs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 WORD = "EJB_TEST_ALL"
 # Words of single rooms, each of which one may say by itself.
 WORDS = ("EJB_TEST_DATABASES", "EJB_TEST_CRASHES", "EJB_TEST_SCRIPTS", "EJB_TEST_EVOLVING", "EJB_TEST_PBS")
-ON_POSTGRESQL = 6  # one in so many of a file
+ON_POSTGRESQL = 12  # one in so many of a file
 _LEFT: pytest.StashKey[int] = pytest.StashKey()
 
 

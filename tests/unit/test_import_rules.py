@@ -79,8 +79,12 @@ def nodes(root: ast.AST, *, typing_too: bool) -> Iterator[ast.AST]:
     """Everything below `root`; with or without what only type checkers read."""
     for node in ast.iter_child_nodes(root):
         yield node
-        if typing_too or not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+        if typing_too or not (isinstance(node, ast.If) and _is_for_types(node.test)):
             yield from nodes(node, typing_too=typing_too)
+
+
+def _is_for_types(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
 def modules(folder: str) -> list[Path]:
