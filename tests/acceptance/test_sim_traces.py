@@ -234,6 +234,7 @@ def test_single_targets_that_are_suspended(name: str) -> None:
     assert single(name, suspend=True)["turnaround_change_percent"] < SUSPEND[name]
 
 
+@pytest.mark.nightly("tables 3 to 6 have single targets, to the digit")
 @pytest.mark.parametrize("name", NAMES)
 def test_single_targets_beyond_the_paper(name: str) -> None:
     wide = single(name, suspend=True, omax=64, whole_slots=True, act_in_move=True)
