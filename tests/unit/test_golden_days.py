@@ -79,7 +79,10 @@ BY_DEFAULT = ("growth", "linked", "batch", "auto")
     "plan",
     [
         pytest.param(
-            plan, marks=() if plan.name in BY_DEFAULT else pytest.mark.nightly("`auto` has it, or a file of its own")
+            plan,
+            marks=()
+            if plan.name in BY_DEFAULT or "EJB_GOLDEN" in os.environ
+            else pytest.mark.nightly("`auto` has it, or a file of its own"),
         )
         for plan in PLANS
     ],
