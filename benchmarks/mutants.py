@@ -1,10 +1,12 @@
 """How many planted faults the tests catch, and which test catches each.
 
-    python benchmarks/mutants.py [--all] [--only NAME ...] [--golden] [--tests PATH ...] [--list] [-n PROCESSES]
+    python benchmarks/mutants.py [--all] [--only NAME ...] [--golden] [--tests PATH ...] [--nightly] [--list]
+                                 [-n PROCESSES]
 
 Each fault of `planted.py` is planted by itself in a copy of the tree (what git knows of it, as it stands), where the
 tests run that should see it: those that its line in the table names; with `--golden` the recorded days alone, with
-`--tests` these, with `--all` all unit tests; none on PostgreSQL. The first that fails runs once more on the copy as it
+`--tests` these, with `--all` all unit tests; none on PostgreSQL. Of each file those run that the default run keeps;
+with `--nightly` all of it. The first that fails runs once more on the copy as it
 is: what fails there, too, says nothing about the fault. It ends with 1 where a fault survived, or its text was not
 found exactly once.
 """
@@ -61,7 +63,7 @@ def places(tree: Path, text: str) -> list[Path]:
     return found
 
 
-def run(tree: Path, tests: Sequence[str], processes: int) -> tuple[str | None, str]:
+def run(tree: Path, tests: Sequence[str], processes: int, whole: bool) -> tuple[str | None, str]:
     """The first test that failed (None: none did), and why there is no answer ("" where there is one)."""
     words = [f"tests/{test}.py" if not test.startswith("tests") else test for test in tests]
     there = [word for word in words if (tree / word.partition("::")[0]).exists()]
@@ -72,6 +74,7 @@ def run(tree: Path, tests: Sequence[str], processes: int) -> tuple[str | None, s
     argv += ["-n", str(processes), "--dist", "loadgroup"] if processes > 1 else []
     # The copy comes before an editable install of the tree itself, in the processes that tests start, too.
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["EJB_TEST_ALL"] = "1" if whole else ""
     try:
         done = subprocess.run(
             argv, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST_S
@@ -88,7 +91,7 @@ def run(tree: Path, tests: Sequence[str], processes: int) -> tuple[str | None, s
     return None, f"pytest ended with {done.returncode}: {(done.stdout + done.stderr)[-300:]}"
 
 
-def judge(tree: Path, fault: Fault, tests: Sequence[str], processes: int) -> Verdict:
+def judge(tree: Path, fault: Fault, tests: Sequence[str], processes: int, whole: bool) -> Verdict:
     """Plant, run, and take the fault out again."""
     found = places(tree, fault.old)
     if len(found) != 1:
@@ -98,10 +101,10 @@ def judge(tree: Path, fault: Fault, tests: Sequence[str], processes: int) -> Ver
     kept = path.read_text(encoding="utf-8")
     path.write_text(kept.replace(fault.old, fault.new), encoding="utf-8")
     try:
-        by, trouble = run(tree, tests, processes)
+        by, trouble = run(tree, tests, processes, whole)
     finally:
         path.write_text(kept, encoding="utf-8")
-    if by is not None and "::" in by and run(tree, [by], 1)[0] is not None:
+    if by is not None and "::" in by and run(tree, [by], 1, whole)[0] is not None:
         trouble = f"{by} fails without it, too"
     took_s = time.monotonic() - began
     if trouble:
@@ -114,6 +117,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="run all unit tests for each fault")
     parser.add_argument("--golden", action="store_true", help="run the recorded days alone")
     parser.add_argument("--tests", nargs="+", default=[], help="run these instead: files below tests/")
+    parser.add_argument("--nightly", action="store_true", help="of each file what the nightly run adds, too")
     parser.add_argument("--only", nargs="+", default=[], help="plant these faults alone")
     parser.add_argument("--list", action="store_true", help="say where each fault would be planted, and run nothing")
     parser.add_argument("-n", type=int, default=1, dest="processes", help="processes of pytest (default 1)")
@@ -132,7 +136,7 @@ def main() -> int:
         tree = Path(folder)
         copy_of_tree(tree)
         for fault in faults:
-            verdict = judge(tree, fault, same or fault.tests, asked.processes)
+            verdict = judge(tree, fault, same or fault.tests, asked.processes, asked.nightly)
             verdicts.append(verdict)
             print(
                 f"{fault.name:36} {fault.kind:18} {verdict.what:10} {verdict.seconds:5.0f} s  {verdict.by}", flush=True

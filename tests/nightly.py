@@ -2,7 +2,9 @@
 
 `@pytest.mark.nightly("why another test shows it, too")` leaves a test out. `@pytest.mark.sampled(4, by=("mode",))`
 keeps one in four of a family, of each kind by itself. The parameters of `by` say the kind; its first is always kept.
-Of the unit tests that PostgreSQL runs, too, each file keeps one in six there. A test asked for by its id always runs.
+A family is one function's tests, or with `of="a name"` those of several. `first=1` keeps the second of each four.
+Of the unit tests that PostgreSQL runs, too, each file keeps one in twelve there.
+A test asked for by its id always runs.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pytest
 WORD = "EJB_TEST_ALL"
 # Words of single rooms, each of which one may say by itself.
 WORDS = ("EJB_TEST_DATABASES", "EJB_TEST_CRASHES", "EJB_TEST_SCRIPTS", "EJB_TEST_EVOLVING", "EJB_TEST_PBS")
-ON_POSTGRESQL = 6  # one in so many of a file
+ON_POSTGRESQL = 12  # one in so many of a file
 _LEFT: pytest.StashKey[int] = pytest.StashKey()
 
 
@@ -47,21 +49,22 @@ def _left(items: Sequence[pytest.Item]) -> set[str]:
     for item in items:
         if (sample := _sample(item)) is None:
             continue
-        kind, one_in = sample
-        if seen[kind] % one_in:
+        kind, one_in, first = sample
+        if seen[kind] % one_in != first:
             left.add(item.nodeid)
         seen[kind] += 1
     return left
 
 
-def _sample(item: pytest.Item) -> tuple[tuple[str, ...], int] | None:
-    """The kind that a test is of, and in how many of it one is kept; None: it is in no sample."""
+def _sample(item: pytest.Item) -> tuple[tuple[str, ...], int, int] | None:
+    """The kind that a test is of, in how many of it one is kept, and which; None: it is in no sample."""
     if (mark := item.get_closest_marker("sampled")) is not None:
         values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         by = (str(values.get(name, "")) for name in mark.kwargs.get("by", ()))
-        return (item.nodeid.partition("[")[0], *by), int(mark.args[0])
+        family = str(mark.kwargs.get("of", item.nodeid.partition("[")[0]))
+        return (family, *by), int(mark.args[0]), int(mark.kwargs.get("first", 0))
     if "unit" in item.path.parts and item.get_closest_marker("postgresql"):
-        return (str(item.path),), ON_POSTGRESQL
+        return (str(item.path),), ON_POSTGRESQL, 0
     return None
 
 

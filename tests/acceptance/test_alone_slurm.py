@@ -132,6 +132,7 @@ def completing(cluster: SlurmCluster, id: str) -> Callable[[], bool]:
     return lambda: cluster.states().get(id) == "COMPLETING"
 
 
+@pytest.mark.nightly("unit/test_manager_away.py has a job that was cancelled while the daemon was away")
 def test_a_job_that_is_cancelled_while_nobody_is_there_is_cancelled_though_its_j0_still_completes(
     cluster: SlurmCluster, daemon: Daemon
 ) -> None:

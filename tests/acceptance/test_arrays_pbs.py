@@ -51,6 +51,7 @@ def elements(site: Site, array: str) -> Any:
     return site.daemon.job(array)["elements"]
 
 
+@pytest.mark.sampled(2)
 def test_a_qsub_array_is_run_element_by_element(pbs: PbsSite, site: Site) -> None:
     shape, indices = "nodes=1:ppn=1", "-t 1-5:2%2"
     if pbs.dialect == "openpbs":
@@ -70,6 +71,7 @@ def test_a_qsub_array_is_run_element_by_element(pbs: PbsSite, site: Site) -> Non
     assert not pbs.numbers()
 
 
+@pytest.mark.sampled(2)
 def test_elements_are_throttled_told_of_and_cancelled_one_by_one(pbs: PbsSite, site: Site) -> None:
     array = site.submit(SBATCH, script_name="some.sh", overrides={"elastic": "off"})
     until(lambda: elements(site, array) == {"running": 2, "to come": 4}, "two of them do not run")
@@ -87,6 +89,7 @@ def test_elements_are_throttled_told_of_and_cancelled_one_by_one(pbs: PbsSite, s
     until(lambda: not pbs.numbers(), "something is left at PBS")
 
 
+@pytest.mark.sampled(2)
 def test_indices_that_cannot_be_read_are_refused(site: Site) -> None:
     body = {"script": "#!/bin/sh\n#SBATCH --array=x -n 1 --time=1\n:\n", "cwd": str(site.folder), "env": {}}
     answer = site.daemon.client.post("/v1/jobs", json={**body, "overrides": {"elastic": "off"}})

@@ -120,6 +120,7 @@ def test_what_follows_a_job_whose_j0_began_too_late_follows_it(site: Site, clust
         cluster.empty()
 
 
+@pytest.mark.nightly("unit/test_manager_chains.py has it on the fake world")
 def test_a_j0_for_which_nothing_waits_is_cancelled(site: Site, cluster: SlurmCluster) -> None:
     block = submit(cluster, "-n3", "-t10", "--wrap", "sleep 600")
     try:

@@ -41,6 +41,7 @@ def cluster() -> Iterator[SlurmCluster]:
             cluster.run("scontrol", "update", f"PartitionName={partition}", f"MaxTime={before.upper()}")
 
 
+@pytest.mark.nightly("unit/test_manager_continuing.py has each step; test_kept_place_slurm.py goes on after a time-out")
 def test_two_minutes_in_a_partition_of_one(
     cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

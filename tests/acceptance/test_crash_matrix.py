@@ -136,8 +136,22 @@ NEEDS_A_PROCESS: dict[tuple[object, ...], str] = {
     ("still-runs", CrashPoint.ALONE_BEFORE_COMMIT): ALONE_ONES,
 }
 
+# Of each of these reasons the default run keeps one or two; the others are another batch system's or point's, for the
+# same reason.
+LEFT_TO_NIGHTLY: dict[tuple[object, ...], str] = {
+    ("local", CrashPoint.JOB_AFTER_COMMIT, START): "tick.after-commit is on disk, too",
+    ("local", CrashPoint.SUBMIT_AFTER_CALL, GROWTH): "Slurm is asked at the same point",
+    ("local", CrashPoint.REPORT_AFTER_COMMIT, GROWTH): "operation.after-lease breaks a worker's connection, too",
+    ("slurm", CrashPoint.SUBMIT_AFTER_BEGIN, FIRST_SUBJOB): "the next point has the same files",
+    ("slurm", CrashPoint.CANCEL_AFTER_CALL, START): "OpenPBS is asked at the same point",
+    ("openpbs", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB): "Slurm is asked at the same point",
+    ("on", CrashPoint.BEGIN_AFTER_CALL): "the one before it is killed in a transaction; a gap's is asked",
+}
+
 
 def _marks(*case: object) -> list[pytest.MarkDecorator]:
+    if case in LEFT_TO_NIGHTLY:
+        return [pytest.mark.nightly(LEFT_TO_NIGHTLY[case])]
     if case in NEEDS_A_PROCESS or os.environ.get("EJB_TEST_CRASHES") == "all":
         return []
     return [pytest.mark.skip("in tests/unit/test_manager_crashes.py; with a real process: EJB_TEST_CRASHES=all")]
@@ -227,7 +241,7 @@ def _parameters() -> Iterator[object]:
         if batch == "openpbs" and (point, moment) not in ALWAYS and os.environ.get("EJB_TEST_PBS") != "all":
             reason = "all of the crash matrix on the fake PBS takes five minutes: EJB_TEST_PBS=all runs it"
             marks.append(pytest.mark.skip(reason))
-        elif batch != "openpbs":
+        elif batch != "openpbs" or (batch, point, moment) in LEFT_TO_NIGHTLY:
             marks += _marks(batch, point, moment)
         yield pytest.param(batch, point, moment, marks=marks, id=f"{batch}-{point.value}-{moment}")
 

@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.acceptance.journeys import nothing_left, one_copy_only
 from tests.acceptance.sites import LocalSite
 from tests.fakes.daemon import ROOT, Daemon, until
@@ -66,6 +68,7 @@ def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path) -> None:
         site.close()
 
 
+@pytest.mark.nightly("test_evolving_slurm.py has the same program on a real Slurm")
 def test_a_program_asks_for_more_and_gives_it_back(tmp_path: Path) -> None:
     from tests.acceptance.elastic import asks_from_inside  # which asks this module how jobs end
     from tests.acceptance.evolving import Paced, build_paced

@@ -43,6 +43,7 @@ def test_two_jobs_whose_peaks_interlock(paced: Paced, site: LocalSite) -> None:
         assert not row.live, row
 
 
+@pytest.mark.nightly("test_evolving_slurm.py asks from inside; unit/test_manager_evolving.py has the tail")
 def test_a_tail_is_replaced_from_inside_the_job(paced: Paced, site: LocalSite) -> None:
     """Planned were 4 for minutes and then 12; the script asks for 12 at once, and for 4 again after 8 s."""
     job = a_tail_is_replaced_from_inside(paced, "4:4m,12:1m", "now:12,+8s:4")
@@ -71,6 +72,7 @@ def test_a_node_is_lost(paced: Paced, site: LocalSite, step: int) -> None:
     nothing_left(daemon, site, job)
 
 
+@pytest.mark.nightly("unit/test_manager_evolving_guaranteed.py has it on the fake world")
 def test_a_job_that_does_not_give_back_is_ended_and_was_told_so(tmp_path: Path, site: LocalSite) -> None:
     """Its ranks ignore the signal by which they are asked to move, once they are 12 wide."""
     toml = site.toml.replace("[limits]\n", GRACE).replace("checkpoint_timeout_s = 30", "checkpoint_timeout_s = 2")

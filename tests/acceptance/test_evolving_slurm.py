@@ -48,6 +48,7 @@ def paced(cluster: SlurmCluster, program: Path, tmp_path: Path) -> Iterator[Pace
     cluster.empty()
 
 
+@pytest.mark.nightly("test_evolving_local.py has it; the one that asks from inside is here by default")
 def test_holds_4_then_12_then_4_and_computes_the_same(paced: Paced) -> None:
     daemon = paced.daemon
     job = paced.submit("result", "4:12s,12:8s,4:5m")
@@ -65,6 +66,7 @@ def test_holds_4_then_12_then_4_and_computes_the_same(paced: Paced) -> None:
     assert used < peak
 
 
+@pytest.mark.nightly("unit/test_manager_evolving.py has both on the fake world")
 def test_a_late_increment_is_waited_for_and_a_tail_is_replaced(
     paced: Paced, cluster: SlurmCluster, tmp_path: Path
 ) -> None:
@@ -97,6 +99,7 @@ def test_a_program_asks_for_more_and_gives_it_back(paced: Paced) -> None:
     asks_from_inside(replace(paced, ranks=16, steps=60))
 
 
+@pytest.mark.nightly("the one before asks as well; unit/test_manager_evolving.py has the answers")
 def test_a_program_that_cannot_have_more_is_told_in_time(paced: Paced, cluster: SlurmCluster, tmp_path: Path) -> None:
     go, end = tmp_path / "go", tmp_path / "end"
     busy = f"touch {go}; until [ -e {end} ]; do sleep 0.2; done"
@@ -106,6 +109,7 @@ def test_a_program_that_cannot_have_more_is_told_in_time(paced: Paced, cluster: 
     is_told_in_time(replace(paced, ranks=16, steps=30), busy)
 
 
+@pytest.mark.nightly("test_evolving_many.py loses one; unit/test_manager_evolving_guaranteed.py has each step")
 @ALL
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", [2, 1, 3])
@@ -131,6 +135,7 @@ def test_a_node_is_lost(paced: Paced, cluster: SlurmCluster, step: int) -> None:
     assert paced.epochs(job) == {1: [4, 4, 12], 2: [4, 12, 4, 12], 3: [4, 12, 4, 4]}[step]
 
 
+@pytest.mark.nightly("unit/test_manager_evolving_crashes.py has a death at each point")
 @ALL
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("step", [1, 0, 2, 3])

@@ -67,7 +67,7 @@ def nobody_noticed(daemon: Daemon, job: str) -> None:
     assert "decision.suspend" not in kinds and "epoch.failed" not in kinds
 
 
-@pytest.mark.nightly("the next one sets it by as much, and back")
+@pytest.mark.nightly("unit/test_manager_clock.py sets it on the fake world")
 @needs_faketime
 @pytest.mark.parametrize("by", ["+1h", "-1h"])
 def test_the_clock_of_the_daemons_machine_is_set_under_a_job(tmp_path: Path, by: str) -> None:
@@ -90,6 +90,7 @@ def test_the_clock_of_the_daemons_machine_is_set_under_a_job(tmp_path: Path, by:
         assert daemon.log.read_text().count("clock-was-set") == 1
 
 
+@pytest.mark.nightly("unit/test_manager_clock.py sets it under jobs on the fake world")
 @needs_faketime
 def test_the_clock_goes_back_and_forth_under_load(tmp_path: Path) -> None:
     """Every second it is another hour, while jobs come, grow and end: each is told what it made of itself, once."""
@@ -134,6 +135,7 @@ def postgres() -> Iterator[str]:
         server.stop()
 
 
+@pytest.mark.nightly("integration/test_standby.py takes over; test_store_takeover.py ends the first")
 @pytest.mark.postgresql
 def test_a_daemon_that_was_taken_over_ends_and_its_jobs_go_on(tmp_path: Path, postgres: str) -> None:
     """The first stands still, its connection is cut, a second takes the database. The first wakes, writes nothing,

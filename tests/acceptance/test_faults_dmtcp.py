@@ -200,6 +200,7 @@ def test_one_rank_is_killed(tmp_path: Path, real_dmtcp: Dmtcp) -> None:
         each_tag_once(daemon, site, job)
 
 
+@pytest.mark.nightly("unit/test_manager_journey.py has it; integration/test_worker_dmtcp.py gives it up")
 def test_a_restart_that_never_completes(tmp_path: Path, dmtcp: Dmtcp) -> None:
     """One process does not come back: given up after the time-out, then the old placement from the same checkpoint."""
     site = LocalSite(tmp_path)
@@ -234,6 +235,7 @@ def test_a_truncated_image(tmp_path: Path, dmtcp: Dmtcp) -> None:
         assert epochs(daemon, job)[:5] == [None, 1, 1, 1, None]
 
 
+@pytest.mark.nightly("test_the_coordinator_is_killed goes back, too")
 def test_a_node_lost_in_mid_checkpoint(tmp_path: Path, dmtcp: Dmtcp) -> None:
     """A node goes when the checkpoint has begun: it counts for nothing, and the job restarts from the one before.
 
@@ -264,6 +266,7 @@ def test_a_node_lost_in_mid_checkpoint(tmp_path: Path, dmtcp: Dmtcp) -> None:
             completes(daemon, site, tmp_path, job)
 
 
+@pytest.mark.nightly("unit/test_manager_journey.py has a restart that fails; test_a_truncated_image a second way back")
 def test_a_node_lost_in_mid_restart(tmp_path: Path, dmtcp: Dmtcp) -> None:
     """The new node goes while ranks are being restarted: the old placement goes on from the same checkpoint."""
     site = LocalSite(tmp_path)
@@ -298,6 +301,7 @@ def test_the_home_is_lost(tmp_path: Path, real_dmtcp: Dmtcp) -> None:
             completes(daemon, site, tmp_path, job)
 
 
+@pytest.mark.nightly("integration/test_worker_dmtcp.py has an end that is not taken for a stop")
 def test_the_application_ends_as_it_is_to_be_stopped(tmp_path: Path, dmtcp: Dmtcp) -> None:
     """An end is not taken for a stop: COMPLETED, and nothing is run twice."""
     site = LocalSite(tmp_path)

@@ -93,6 +93,7 @@ def test_a_killed_worker_after_a_checkpoint(tmp_path: Path) -> None:
             completed(daemon, site, tmp_path, job, 250)
 
 
+@pytest.mark.nightly("unit/test_manager_periodic.py loses a node; the one before a real worker")
 def test_a_killed_worker_of_a_job_with_periodic_checkpoints(tmp_path: Path) -> None:
     """A job that never moves loses its only worker by SIGKILL: it goes back by what it computed since the last one."""
     site = LocalSite(tmp_path)
@@ -119,6 +120,7 @@ def test_a_killed_worker_of_a_job_with_periodic_checkpoints(tmp_path: Path) -> N
             completed(daemon, site, tmp_path, job, 300)
 
 
+@pytest.mark.nightly("test_a_killed_worker_after_a_checkpoint loses one; unit/test_manager_journey.py starts over")
 def test_a_killed_worker_beside_others_of_its_subjob(tmp_path: Path) -> None:
     """One of a subjob's two workers dies by SIGKILL: the whole subjob is given back, and the job starts over."""
     site = LocalSite(tmp_path, nodes=8, cpus=1, block=4, fillers=(2,))
@@ -134,6 +136,7 @@ def test_a_killed_worker_beside_others_of_its_subjob(tmp_path: Path) -> None:
             completed(daemon, site, tmp_path, job)
 
 
+@pytest.mark.nightly("integration/test_worker_ranks.py tells the signal; unit/test_manager_outcomes.py the end")
 def test_a_killed_rank_fails_the_job(tmp_path: Path) -> None:
     """A rank dies by SIGKILL: that is the application's own end, and the job FAILED with 137. Nothing is left."""
     site = LocalSite(tmp_path)
@@ -171,6 +174,7 @@ def test_the_daemon_away_for_20_s(tmp_path: Path, steps: int, ends: bool) -> Non
         assert all("silent" not in reason for reason in lost), lost
 
 
+@pytest.mark.nightly("integration/test_local_cluster.py kills the server under jobs")
 def test_the_cluster_server_killed(tmp_path: Path) -> None:
     """The embedded cluster's server dies by SIGKILL, twice: the next poll starts it again, jobs go on and can grow."""
     site = LocalSite(tmp_path)
@@ -263,6 +267,7 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path, small_disk: Path) -> Non
         nothing_left(daemon, site, job)
 
 
+@pytest.mark.nightly("test_a_checkpoint_that_does_not_fit fills the spool; unit/test_manager_health.py is told")
 def test_a_subjob_that_does_not_fit_is_postponed(tmp_path: Path, small_disk: Path) -> None:
     """No room at all: a subjob's submission is postponed and the event says why; with room again the job grows."""
     site = LocalSite(tmp_path, settings=f'spool = "{small_disk}/spool"\n')

@@ -59,6 +59,7 @@ def where(daemon: Daemon, job: str) -> str:
     return str(next(s["nodes"][0] for s in daemon.job(job)["subjobs"] if s["state"] == "running"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seconds", [SILENCE_S * 0.4, SILENCE_S * 1.5], ids=["for a while", "for longer than is borne"])
 def test_a_node_is_cut_off_and_comes_back(cluster: SlurmCluster, tmp_path: Path, seconds: float) -> None:
     """For a while: nobody notices. For longer: both Slurm and EJB give it up, its worker and ranks live on in the dark,

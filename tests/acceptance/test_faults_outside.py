@@ -99,6 +99,7 @@ def test_a_subjob_that_is_preempted(site: SlurmSite, tmp_path: Path) -> None:
             completed(daemon, site, job)
 
 
+@pytest.mark.nightly("unit/test_manager_outside.py has an end that is brought forward")
 def test_a_limit_that_is_cut_under_a_running_subjob(site: SlurmSite, tmp_path: Path) -> None:
     """`scontrol update EndTime`: what can be saved is saved, and it is nobody's time-out."""
     with daemon_on(site, tmp_path) as daemon:
@@ -113,6 +114,7 @@ def test_a_limit_that_is_cut_under_a_running_subjob(site: SlurmSite, tmp_path: P
             completed(daemon, site, job)
 
 
+@pytest.mark.nightly("test_site_plans_slurm.py drains nodes; test_a_slurmd_is_killed loses one")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("state", ["DRAIN", "DOWN"])
 def test_a_node_set_aside_in_the_middle_of_a_move(site: SlurmSite, tmp_path: Path, state: str) -> None:
@@ -157,6 +159,7 @@ def test_a_slurmd_is_killed_and_what_runs_there_lives_on(site: SlurmSite, tmp_pa
                 site.cluster.up_again("--profile=fail")
 
 
+@pytest.mark.nightly("unit/test_manager_outside.py has it; test_faults_local.py cancels real processes")
 def test_j0_cancelled_while_the_job_runs_elsewhere(site: SlurmSite, tmp_path: Path) -> None:
     """Its number is the job's, to a user and to a script (SLURM_JOB_ID): all of the job is cancelled."""
     with daemon_on(site, tmp_path) as daemon:
@@ -167,6 +170,7 @@ def test_j0_cancelled_while_the_job_runs_elsewhere(site: SlurmSite, tmp_path: Pa
         nothing_left(daemon, site, job)
 
 
+@pytest.mark.nightly("unit/test_manager_outside.py has it on the fake world")
 def test_everything_cancelled_by_its_owner_is_not_submitted_again(site: SlurmSite, tmp_path: Path) -> None:
     """`scancel` of all that bears the job's name."""
     with daemon_on(site, tmp_path) as daemon:

@@ -148,6 +148,7 @@ def test_a_mom_of_openpbs_is_killed_under_the_shell_of_a_script(site: PbsBackgro
         daemon.wait(str(told["id"]))
 
 
+@pytest.mark.nightly("test_the_server_is_killed_under_a_running_subjob has ranks that go on")
 @dialects(only="torque")
 def test_a_mom_of_torque_is_killed_under_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
     """The ranks go on while she is away and when she is back, and the job completes where it is."""
@@ -166,6 +167,7 @@ def test_a_mom_of_torque_is_killed_under_a_running_subjob(site: PbsBackground, t
 # -- walltimes --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @dialects()
 def test_a_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> None:
     """Of a job that nobody can move: the server's number is the job's time-out, and not an exit code."""
@@ -180,6 +182,7 @@ def test_a_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> None:
         each_tag_once(daemon, site, job)
 
 
+@pytest.mark.nightly("unit/test_manager_outside.py has it; the one before exceeds one on PBS")
 @dialects("openpbs")
 def test_a_subjobs_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> None:
     """Somebody has cut it: that is no time-out of the job, which waits for J0 and completes on it."""
@@ -202,6 +205,7 @@ def test_a_subjobs_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> 
 # -- the server, and whoever may delete --------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly("integration/test_pbs_fake.py kills the server; the mom above is a harder loss")
 @dialects("openpbs")
 def test_the_server_is_killed_under_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
     """The ranks go on while nobody answers, and the job completes where it is, or on what it grows to."""
@@ -236,6 +240,7 @@ def test_a_running_subjob_is_deleted_behind_our_back(site: PbsBackground, tmp_pa
 # -- what the server forgot -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly("unit/test_manager_away.py forgets; the next one forgets for good")
 @pytest.mark.parametrize("site", ["torque", pytest.param("openpbs", marks=LONGER)], indirect=True)
 def test_the_server_forgets_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
     """`qstat` knows no such job while its workers speak: it is not lost, and completes.

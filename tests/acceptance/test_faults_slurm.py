@@ -112,6 +112,7 @@ def sbatches(daemon: Daemon) -> int:
     return round(float(found[0].split()[-1])) if found else 0
 
 
+@pytest.mark.nightly("unit/test_manager_queue_pause.py has it on the fake world")
 def test_a_partition_that_takes_no_jobs(site: SlurmSite, tmp_path: Path) -> None:
     """Its queue is paused after a few refusals and told, whatever the number of jobs, and one trial is made when the
     pause is over. When an operator has it tried again every place holder is there, once."""
@@ -144,6 +145,7 @@ def test_a_partition_that_takes_no_jobs(site: SlurmSite, tmp_path: Path) -> None
             nothing_left(daemon, site, job)
 
 
+@pytest.mark.nightly("integration/test_slurm_faults.py reads it; unit/test_manager_health.py tells of it")
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", ["garbage", "hang", UNREACHABLE], ids=["garbage", "hang", "unreachable"])
 def test_squeue_that_cannot_be_read(site: SlurmSite, faulty: FaultyCommands, tmp_path: Path, fault: str) -> None:
@@ -204,6 +206,7 @@ def launches(daemon: Daemon, job: str) -> int:
     return daemon.kinds(job).count("epoch.launching")
 
 
+@pytest.mark.nightly("integration/test_slurm_faults.py kills it; unit/test_manager_looks.py is away")
 def test_the_controller_killed_under_a_running_job(breakable: SlurmCluster, tmp_path: Path) -> None:
     """slurmctld dies by SIGKILL and comes back, knowing of the subjob that runs: the application goes on."""
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
@@ -322,6 +325,7 @@ def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly("test_faults_local.py ends what ignores TERM; test_users_slurm.py cancels on a Slurm")
 def test_cancelling_a_running_job_leaves_nothing(site: SlurmSite, tmp_path: Path) -> None:
     """A job that runs on two subjobs is cancelled: CANCELLED, and no batch job, worker or rank is left."""
     with daemon_on(site, tmp_path) as daemon:
@@ -357,6 +361,7 @@ def test_a_node_is_lost_while_the_daemon_is_away(breakable: SlurmCluster, tmp_pa
         assert daemon.kinds(job).count("epoch.running") >= 2, "it was not sent back"
 
 
+@pytest.mark.nightly("unit/test_manager_suspensions.py has it; test_journey_suspend.py suspends on a Slurm")
 def test_an_operators_suspension_is_not_undone(site: SlurmSite, tmp_path: Path) -> None:
     """`scontrol suspend` of a running subjob: its job waits for it, whatever room comes free, longer than workers may
     be silent for, and goes on when it is resumed."""

@@ -218,6 +218,7 @@ def on_one_node(tmp_path: Path, case: Path, launch: str, placements: int) -> lis
         site.close()
 
 
+@pytest.mark.nightly("integration/test_profiles_applications.py has LAMMPS; the one before Open MPI")
 @pytest.mark.skipif(shutil.which("lmp") is None, reason="LAMMPS (lmp) is not on the PATH")
 def test_lammps_by_its_profile_under_open_mpi(tmp_path: Path) -> None:
     case = tmp_path / "case"
@@ -234,6 +235,7 @@ def test_lammps_by_its_profile_under_open_mpi(tmp_path: Path) -> None:
     assert not (case / "STOP").exists()
 
 
+@pytest.mark.nightly("unit/test_manager_reshaping.py goes back; integration/test_profiles_applications.py has GROMACS")
 @pytest.mark.skipif(shutil.which("gmx_mpi") is None, reason="GROMACS (gmx_mpi) is not on the PATH")
 def test_gromacs_by_its_profile_goes_back_from_a_width_that_it_cannot_have(tmp_path: Path) -> None:
     """Its box has no five parts: it goes on with fewer from the state as it was, and five are not tried again."""

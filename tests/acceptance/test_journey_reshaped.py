@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.journeys import made_again, nothing_left
 from tests.acceptance.sites import LocalSite
 from tests.fakes.daemon import Daemon, until
@@ -16,6 +18,7 @@ from tests.integration.test_worker_checkpoint import SHARED_OUT
 PIECES = 240
 
 
+@pytest.mark.nightly("test_journey_profile.py widens twice; unit/test_manager_reshaping.py has its J0")
 def test_it_starts_on_what_is_free_widens_and_ends_on_all_it_asked_for(tmp_path: Path) -> None:
     site = LocalSite(tmp_path, 4, 4, block=8, fillers=(2, 4))
     daemon = Daemon(tmp_path, site.toml, as_program=True)

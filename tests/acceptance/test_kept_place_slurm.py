@@ -113,6 +113,7 @@ def test_a_run_that_fails_while_the_daemon_is_away_is_not_run_again(place: Place
     assert begun.read_text() == "begun\n"
 
 
+@pytest.mark.nightly("unit/test_manager_standby.py has a daemon that is away; the first one a real Slurm")
 def test_a_time_out_while_the_daemon_is_away_goes_on_once_it_is_back(place: Place) -> None:
     job, begun = place.submit("away")
     place.ends_in(job, 2)

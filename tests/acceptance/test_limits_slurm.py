@@ -99,6 +99,7 @@ def site(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Site]:
         cluster.empty()
 
 
+@pytest.mark.nightly("unit/test_manager_limits.py has it on the fake world")
 def test_a_limit_that_leaves_one_job_leaves_it_to_j0(site: Site) -> None:
     """A subjob on what is free would take the only slot, and J0 stand on AssocMaxJobsLimit on an idle cluster."""
     site.limit("MaxJobs=1")
@@ -150,6 +151,7 @@ LIMITS = {
 USUAL = ("GrpTRES", "MaxTRESPerUser of the QOS")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("limit", [
     pytest.param(name, marks=() if EVERY or name in USUAL else pytest.mark.skip(reason="EJB_TEST_SCRIPTS is not all"))
     for name in LIMITS
@@ -182,6 +184,7 @@ def test_an_elastic_job_begins_when_a_rigid_one_would_under_any_limit(site: Site
         change(words.rpartition("=")[0] + "=-1")
 
 
+@pytest.mark.nightly("unit/test_manager_limits.py has the place of J0; unit/test_slurm_limits.py the answers")
 def test_a_rival_does_not_take_the_place_that_j0_has_by_its_fair_share(site: Site) -> None:
     """Two accounts that have used nothing, and a job of each that waits for all processors, J0 first. By the first
     thing that J0's account is charged for the other goes first: no subjob, but one under a QOS that charges nobody."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.journeys import made_again, nothing_left
 from tests.acceptance.sites import LocalSite
 from tests.fakes.daemon import Daemon, until
@@ -15,6 +17,7 @@ from tests.fakes.daemon import Daemon, until
 STEPS = 420  # 12 s and more at full width, after 170 or so at half of it
 
 
+@pytest.mark.nightly("unit/test_manager_overheads.py measures and plans on the fake world")
 def test_the_next_job_is_planned_with_the_delta_of_this_one(tmp_path: Path) -> None:
     site = LocalSite(tmp_path, 6, 2, block=8, fillers=())
     daemon = Daemon(tmp_path, site.toml)

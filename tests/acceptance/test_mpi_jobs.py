@@ -53,6 +53,7 @@ def output(daemon: Daemon, job: str) -> list[str]:
     return (daemon.folder / f"ejb-{job}.out").read_text().splitlines()
 
 
+@pytest.mark.nightly("integration/test_mpich_ranks.py has twenty of twenty rings")
 def test_twenty_of_twenty_rings_end(daemon: Daemon) -> None:
     """`ejb submit -n 4 -t 1 -- ring`, where nothing was built on site: 4 of 16 hung in MPI_Finalize."""
     rank = str(build_rank(daemon.folder))

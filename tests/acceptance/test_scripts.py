@@ -224,6 +224,7 @@ def test_what_a_launch_is_given_on_standard_input_goes_to_its_ranks(site: Site) 
     assert text.split() == f"{told} loop one".split()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("body", "state"),
     [
@@ -361,6 +362,7 @@ def test_what_is_refused_where_it_is_to_be_elastic_all_the_same(site: Site, scri
     assert words in answer.json()["detail"], answer.text
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("script", "code", "words"),
     [
@@ -395,6 +397,7 @@ def test_python_scripts(site: Site) -> None:
     assert said(text) == ["before argument", '0 ["it\'s $HOME", "it\'s $HOME"]', *["direct"] * 3]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["with spaces", 'it\'s "quoted"', "ünïcødé ✓", "$(touch hit)`x`", "50%j %x %%", "-n"])
 def test_folders_with_unusual_names(site: Site, name: str) -> None:
     folder = site.folder / name

@@ -97,6 +97,7 @@ def test_grows_in_the_middle_of_a_launch(site: Site, others: Others) -> None:
     assert (site.folder / "grown").read_bytes() == undisturbed(site, steps)
 
 
+@pytest.mark.nightly("unit/test_manager_journey.py keeps it; test_scripts_slurm.py has a real script")
 def test_the_anchor_is_kept_until_the_script_ends(site: Site, others: Others) -> None:
     steps = 300
     id = site.submit(
@@ -185,6 +186,7 @@ def test_a_restartable_script_survives_the_loss_of_its_subjob(site: Site, others
     assert (site.folder / "lost").read_bytes() == undisturbed(site, 200)
 
 
+@pytest.mark.nightly("unit/test_manager_setbacks.py and test_manager_begun_again.py have it on the fake world")
 def test_an_ordinary_script_ends_with_its_anchor(site: Site, others: Others) -> None:
     id = site.submit(
         f"""\
@@ -204,6 +206,7 @@ def test_an_ordinary_script_ends_with_its_anchor(site: Site, others: Others) -> 
     assert ran(site, "gone.txt") == ["body"]
 
 
+@pytest.mark.nightly("unit/test_manager_journey.py has one without an engine")
 def test_without_an_engine_it_is_never_moved(site: Site, others: Others) -> None:
     id = site.submit(
         f"""\

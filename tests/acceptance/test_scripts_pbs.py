@@ -53,6 +53,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
+@pytest.mark.sampled(2)
 def test_a_qsub_script_runs_as_it_is(site: Site) -> None:
     elastic = site.submit(ELASTIC, script_name="heat.pbs")
     passed = site.submit(PASSED, script_name="apart.pbs", overrides={"elastic": "auto"})

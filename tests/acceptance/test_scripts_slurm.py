@@ -50,6 +50,7 @@ def batch_jobs(cluster: SlurmCluster, daemon: Daemon, id: str) -> list[str]:
     return [state for job, state in cluster.states().items() if job in ids and state in ("RUNNING", "PENDING")]
 
 
+@pytest.mark.nightly("test_scripts_moved.py grows in the middle of a launch")
 def test_an_ordinary_script_grows_and_runs_once(site: Site, cluster: SlurmCluster, background: Background) -> None:
     id = site.submit(
         f"""\
@@ -108,6 +109,7 @@ def test_a_restartable_script_follows_its_ranks_to_j0(
     until(lambda: not batch_jobs(cluster, site.daemon, id), "a subjob is left", 30)
 
 
+@pytest.mark.nightly("test_scripts.py cancels a script with children")
 def test_cancel_ends_everything(site: Site, cluster: SlurmCluster, background: Background) -> None:
     script = """\
         #!/bin/bash

@@ -63,6 +63,7 @@ def test_as_an_array_on_slurm(log: Path, tmp_path: Path) -> None:
         cluster.empty()
 
 
+@pytest.mark.nightly("the one before runs the same sweep")
 def test_through_ejb(log: Path, tmp_path: Path) -> None:
     site = LocalSite(tmp_path, 2, 2)
     daemon = Daemon(tmp_path, site.toml)

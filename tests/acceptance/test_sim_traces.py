@@ -234,6 +234,7 @@ def test_single_targets_that_are_suspended(name: str) -> None:
     assert single(name, suspend=True)["turnaround_change_percent"] < SUSPEND[name]
 
 
+@pytest.mark.nightly("tables 3 to 6 have single targets, to the digit")
 @pytest.mark.parametrize("name", NAMES)
 def test_single_targets_beyond_the_paper(name: str) -> None:
     wide = single(name, suspend=True, omax=64, whole_slots=True, act_in_move=True)
@@ -281,6 +282,7 @@ MANY: dict[str, tuple[dict[str, Any], tuple[float, float, float, float]]] = {
 }
 
 
+@pytest.mark.nightly("tables 3 to 6 go by the same rules; unit/test_sim_elastic.py has many elastic jobs")
 @pytest.mark.sampled(3, by=("name",))
 @pytest.mark.parametrize("row", MANY)
 @pytest.mark.parametrize("name", NAMES)

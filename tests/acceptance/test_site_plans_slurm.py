@@ -74,6 +74,7 @@ def window(daemon: Daemon, queue: str = "batch") -> dict[str, Any]:
     return dict(daemon.client.get("/v1/windows", params={"queue": queue}).json()["windows"][0])
 
 
+@pytest.mark.nightly("integration/test_batch_contract.py has a maintenance; unit/test_manager_windows.py what it ends")
 def test_a_coming_maintenance_ends_windows_and_subjobs(cluster: SlurmCluster, daemon: Daemon) -> None:
     """A job that would not be over by then waits for the end of the maintenance; EJB uses the time before it."""
     reservation = "starttime=now+4minutes duration=30 nodes=ALL flags=maint,ignore_jobs users=root"
@@ -158,6 +159,7 @@ def test_an_operator_gets_nodes_free_and_a_job_goes_on_beside_them(cluster: Slur
     assert ejb(daemon, "drain", "n[1-2]", "--cancel").strip() == "EJB drains no nodes"
 
 
+@pytest.mark.nightly("unit/test_manager_giving.py has it on the fake world")
 def test_who_waits_gets_what_is_held_over_subscribed(cluster: SlurmCluster, daemon: Daemon) -> None:
     """Sixteen ranks on the four processors that were free; a job that needs four comes, and is served first."""
     blocks = [

@@ -88,6 +88,7 @@ def test_one_users_limit_keeps_no_other_user_waiting(site: Site) -> None:
         assert site.daemon.wait(job, timeout_s=60)["state"] == "cancelled"
 
 
+@pytest.mark.nightly("unit/test_manager_queue_pause.py has it; the one before a real limit")
 def test_the_limit_of_one_qos_keeps_the_same_users_other_qos_not_waiting(site: Site) -> None:
     """One user, two QOS beside the default one: of `short` one job is taken, of `narrow` one runs."""
     alice = site.users.alice
@@ -112,6 +113,7 @@ def test_the_limit_of_one_qos_keeps_the_same_users_other_qos_not_waiting(site: S
         assert site.daemon.wait(job, timeout_s=60)["state"] == "cancelled"
 
 
+@pytest.mark.nightly("integration/test_ejb_as_users.py kills the helper at each verb")
 def test_a_user_that_kills_what_runs_for_it_keeps_no_other_user_waiting(site: Site) -> None:
     """Mallory kills every process of the own ones, 50 times a second: sessions of `ejb-as`, and sbatch."""
     bob, mallory = site.users.bob, site.users.mallory

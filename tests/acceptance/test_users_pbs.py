@@ -154,6 +154,7 @@ def specs(site: PbsUsers) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.nightly("test_users_slurm.py has the same acts; the one before has users of a PBS")
 def test_what_is_done_to_a_job_is_done_as_its_user_and_by_no_other(site: PbsUsers) -> None:
     """Held, released and cancelled by way of the helper; and mallory's batch job with its tag is a stranger's."""
     bob, mallory = site.users.bob, site.users.mallory

@@ -249,6 +249,7 @@ def test_an_ordinary_job_and_what_is_done_to_it_is_its_users(site: Site) -> None
     site.daemon.wait(job, "cancelled", timeout_s=60)
 
 
+@pytest.mark.nightly("unit/test_manager_journey.py leaves alone what another user has named so")
 def test_a_tag_that_another_user_writes_is_nothing_but_a_comment(site: Site) -> None:
     """Mallory names a batch job like a subjob of alice's: it is not taken for that, and not cancelled as its double."""
     job = site.submit(site.users.alice, "sleep", "600", ntasks=1)

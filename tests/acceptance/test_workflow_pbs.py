@@ -29,6 +29,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
         yield site
 
 
+@pytest.mark.nightly("test_workflow_slurm.py has the same stages; test_journey_pbs.py a PBS")
 def test_stages_hold_what_they_need_and_make_what_bash_makes(
     site: PbsSite | PbsCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

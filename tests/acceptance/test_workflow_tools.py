@@ -275,6 +275,7 @@ rule sum:
     assert inside < set(numbers)
 
 
+@pytest.mark.nightly("Snakemake's own executor goes by the same links of sbatch and squeue")
 def test_submitit_gets_results_from_its_jobs(environment: Mapping[str, str], tmp_path: Path) -> None:
     tool("submitit")
     (tmp_path / "work.py").write_text("import os\n\ndef square(x): return x * x, os.environ['SLURM_JOB_ID']\n")
@@ -462,6 +463,7 @@ def test_scancel_signals_jobs_and_ends_elements(site: Site, environment: Mapping
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+@pytest.mark.nightly("Snakemake's own executor runs rules; test_the_provider_for_parsl runs an example")
 def test_the_executor_for_snakemake_of_the_examples(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     """Its rules say themselves how wide they are and whether they are elastic."""
     program = snakemake("snakemake_executor_plugin_cluster_generic")

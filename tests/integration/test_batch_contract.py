@@ -108,6 +108,12 @@ def fake_pbs() -> Iterator[Callable[[str], PbsSite]]:
 
 PBS = ["openpbs", "torque", "torque-maui"]
 WARNS = {"openpbs": "first", "torque": "none"}
+# Two dialects of one adapter: by default every other test on each of them, so that each test has one.
+OF_EACH_OTHER = [
+    pytest.param("openpbs", marks=pytest.mark.sampled(2, of="the contract on OpenPBS")),
+    "torque",
+    pytest.param("torque-maui", marks=pytest.mark.sampled(2, of="the contract on Torque", first=1)),
+]
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +122,7 @@ def real_pbs() -> Iterator[Callable[[str], PbsCluster]]:
         yield cluster
 
 
-@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm), *PBS, *REAL])
+@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm), *OF_EACH_OTHER, *REAL])
 async def batch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
     if request.param == "slurm":
         cluster: SlurmCluster = request.getfixturevalue("slurm")

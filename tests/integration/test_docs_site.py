@@ -33,6 +33,7 @@ def test_the_site_builds_strictly_and_asks_for_nothing_outside(tmp_path: Path) -
     assert styles == []
 
 
+@pytest.mark.nightly("the one before builds strictly")
 @pytest.mark.slow
 @with_mkdocs
 def test_an_anchor_that_is_not_there_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -67,6 +67,7 @@ def test_without_a_compiler(tmp_path: Path, tools: Path) -> None:
     assert sentence(found["DMTCP plugin"]).startswith("dmtcp_launch is not on PATH, so there is no plugin to build (")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("said", "means", "mend"),
     [
@@ -133,6 +134,7 @@ def as_a_user_without_rights(spool: Path) -> None:
         spool.chmod(0o500)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("become", "why"),
     [(as_a_read_only_mount, "Read-only file system"), (as_a_user_without_rights, "Permission denied")],
@@ -161,6 +163,7 @@ def test_a_spool_that_nothing_can_be_put_in(tmp_path: Path, become: Callable[[Pa
     assert told.startswith(f"{spool}/dmtcp: ") and list(spool.iterdir()) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("script", "why"),
     [

@@ -181,6 +181,7 @@ def test_a_checkpoint_can_be_taken_up_by_another_number_of_ranks(epochs: Epochs,
     assert second.result.read_bytes() == undisturbed
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("signalled", [[0], [7], [3], [5, 2]])
 def test_a_signal_to_some_ranks_stops_all_at_one_step(epochs: Epochs, signalled: list[int]) -> None:
     epoch = epochs().ready()
@@ -203,6 +204,7 @@ def test_late_and_repeated_signals_do_no_harm(epochs: Epochs, undisturbed: bytes
     assert last.result.read_bytes() == undisturbed
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("wait_s", [0.0, 0.05, 0.1, 0.15, 0.2, 0.25])
 def test_near_the_end_all_checkpoint_or_all_finish(epochs: Epochs, wait_s: float) -> None:
     epoch = epochs([f"A.n1.{rank}" for rank in range(RANKS)], steps=40).ready()
@@ -232,6 +234,7 @@ def break_folder(epoch: Epoch) -> None:
     epoch.checkpoints.write_text("not a folder")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("breakage", [break_temporary, break_final, break_folder])
 def test_a_rank_that_cannot_write_keeps_all_computing(
     epochs: Epochs, undisturbed: bytes, breakage: Callable[[Epoch], None]
@@ -272,6 +275,7 @@ def test_after_a_failed_checkpoint_the_next_one_works(epochs: Epochs) -> None:
     assert len(epoch.steps_on_disk()) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("killed", [0, 4, 7])
 def test_when_a_rank_is_killed_the_others_end_too(epochs: Epochs, killed: int) -> None:
     epoch = epochs([f"A.n1.{rank}" for rank in range(RANKS)], steps=100_000).ready()

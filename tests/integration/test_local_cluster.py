@@ -231,6 +231,7 @@ while :; do sleep 60; done
 """.replace("SECONDS", SECONDS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["walltime", "cancel"])
 async def test_no_process_of_a_stubborn_tree_is_left(site: Site, how: str) -> None:
     id = await site.submit(STUBBORN, walltime_s=2 if how == "walltime" else 60)
@@ -542,6 +543,7 @@ while True:
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["ends", "cancelled"])
 async def test_the_worker_script(site: Site, how: str) -> None:
     folder = site.folder / "sub 'job'"

@@ -125,6 +125,7 @@ export OMP_NUM_THREADS=1
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "words",
     [
@@ -172,6 +173,7 @@ def test_a_preload_of_the_users_own_stays(there: World, program: Path) -> None:
     assert there.rank_output(0).split() == [ours, str(own)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("built", [False, True], ids=["without the library", "with the library"])
 def test_twenty_of_twenty_rings_come_to_their_end(there: World, program: Path, built: bool) -> None:
     """Ranks of one node, as EJB starts them: the profile's TCP, which can hang in MPI_Finalize, is for moves alone."""

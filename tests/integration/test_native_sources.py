@@ -64,6 +64,7 @@ def test_ranks_go_through_threads_signals_and_forks_unharmed(tmp_path: Path) -> 
     right(run(program, LD_PRELOAD=str(build_progress(tmp_path)), **tcp))
 
 
+@pytest.mark.sampled(2)
 def test_the_progress_library_passes(tmp_path: Path, sanitizer: list[str]) -> None:
     compile_c("-shared", "-fPIC", "-o", str(tmp_path / "libucpfake.so"), str(FAKES / "fake_ucx.c"))
     program = tmp_path / "stress"
@@ -73,6 +74,7 @@ def test_the_progress_library_passes(tmp_path: Path, sanitizer: list[str]) -> No
     right(run(program, UCX_TLS="tcp,self", EJB_YIELDS="3"))
 
 
+@pytest.mark.sampled(2)
 def test_the_dmtcp_plugin_passes(tmp_path: Path, sanitizer: list[str]) -> None:
     """With a DMTCP that has no lock around its table of sockets, and checkpoints at any moment."""
     headers = ["-I", str(FAKES / "dmtcp_headers"), '-DEJB_DMTCP_VERSION="fake"']

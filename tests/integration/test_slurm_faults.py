@@ -62,6 +62,7 @@ async def test_a_poll_is_one_squeue_and_one_scontrol(batch: SlurmBatch, faulty: 
     assert faulty.calls() - before == {"squeue": 1}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", ["hang", "done-then-hang", "done-then-lost", "done-then-silent"])
 async def test_a_submission_without_an_answer_is_unknown_and_found_by_its_tag(
     batch: SlurmBatch, faulty: FaultyCommands, tmp_path: Path, fault: str
@@ -109,6 +110,7 @@ def _running_under(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["squeue", "scontrol"])
 @pytest.mark.parametrize("fault", ["garbage", UNREACHABLE])
 async def test_a_poll_that_cannot_be_read_fails_and_passes(

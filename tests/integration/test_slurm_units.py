@@ -94,6 +94,7 @@ async def test_somebody_elses_job_is_neither_found_nor_hidden(slurm: SlurmCluste
     await batch.cancel(ME, [array])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", [("--ntasks=16",), ("--nodes=4", "--ntasks-per-node=4")])
 async def test_a_wide_job_is_planned_on_the_block_and_the_holes_are_open(
     slurm: SlurmCluster, tmp_path: Path, layout: tuple[str, ...]

@@ -54,6 +54,7 @@ def in_turn(site: PbsSite | PbsCluster, dialect: str) -> None:
         pytest.skip(f"on the fake in the dialect of {dialect}: EJB_TEST_PBS=all plays it in both")
 
 
+@pytest.mark.sampled(2)
 def test_a_log_is_played_on_a_pbs_beside_its_simulation(site: PbsSite | PbsCluster, tmp_path: Path) -> None:
     in_turn(site, "openpbs")
     write(tmp_path / "log.swf", LOG)
@@ -74,6 +75,7 @@ def test_a_log_is_played_on_a_pbs_beside_its_simulation(site: PbsSite | PbsClust
     nothing_left(site)
 
 
+@pytest.mark.nightly("test_studies_live_slurm.py has them; the one before plays a log on a PBS")
 def test_wide_jobs_of_a_log_are_elastic_under_a_real_ejb(site: PbsSite | PbsCluster, tmp_path: Path) -> None:
     """The second of 16 processors finds 8 free, and starts on them before the first, of 24, has ended."""
     in_turn(site, "torque")

@@ -36,6 +36,7 @@ def live(cluster: SlurmCluster, folder: Path, *words: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.nightly("the next one plays the same on the same; unit/test_studies_live.py the rest")
 def test_a_log_is_played_on_a_real_slurm_beside_its_simulation(slurm: SlurmCluster, tmp_path: Path) -> None:
     write(tmp_path / "log.swf", LOG)
     told = live(slurm, tmp_path, "--plot", str(tmp_path / "plot"))

@@ -102,6 +102,7 @@ def test_a_page_left_open_over_a_restart_misses_nothing(browser: Browser, server
         assert page.evaluate("window.sameDocument") is True
 
 
+@pytest.mark.nightly("the one before is left open over a restart")
 def test_a_page_left_open_over_an_upgrade_says_so(
     browser: Browser, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_page_left_open_over_an_upgrade_says_so(
         page.wait_for_selector("#connection:has-text('live')")
 
 
+@pytest.mark.nightly("the switch above is a button, too; what is copied is the text of the page")
 def test_a_command_is_copied(browser: Browser, server: ApiServer) -> None:
     job = submit(server, "ada", "copied")
     with reader(browser, link(server, "ada"), permissions=["clipboard-read", "clipboard-write"]) as page:
@@ -141,6 +143,7 @@ def test_output_comes_as_the_job_writes_it(browser: Browser, server: ApiServer, 
         assert output.inner_text().splitlines() == ["first line", *(f"step {at} \N{SNOWMAN}" for at in range(3))]
 
 
+@pytest.mark.nightly("unit/test_web_oidc.py signs in without a browser")
 def test_a_browser_signs_in_by_the_sites_identity_provider(browser: Browser, tmp_path: Path) -> None:
     issuer = Issuer()
     oidc = OidcSettings(issuer=issuer.url, audience=AUDIENCE, client_id="page")
@@ -171,6 +174,7 @@ def test_a_hostile_name_stays_text(browser: Browser, server: ApiServer) -> None:
             assert page.locator("main img, main script").count() == 0
 
 
+@pytest.mark.nightly("unit/test_web_pages.py has the page of many nodes")
 def test_five_thousand_nodes_are_readable_and_lead_to_single_ones(browser: Browser, server: ApiServer) -> None:
     jobs = [batch_job(str(at), [f"n{at + 1}", f"n{at + 2}"], 32) for at in range(0, 1000, 2)]
     server.manager.view = cluster_view(5000, jobs=tuple(jobs))
@@ -185,6 +189,7 @@ def test_five_thousand_nodes_are_readable_and_lead_to_single_ones(browser: Brows
         assert page.locator("svg.gantt .lane").count() == 2
 
 
+@pytest.mark.nightly("unit/test_web_oidc.py signs out")
 def test_a_tab_that_was_signed_out_in_another_one_says_so_and_asks_for_nothing_more(
     browser: Browser, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +248,7 @@ def test_behind_a_proxy_that_serves_it_below_a_prefix_the_page_works(browser: Br
         assert page.get_by_label("Name").input_value() == "below"
 
 
+@pytest.mark.nightly("unit/test_cli_moments.py has that night")
 def test_hours_are_the_readers_also_in_the_night_in_which_clocks_are_set(
     browser: Browser, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_asked_before_the_program_is_ready(there: World) -> None:
     assert result["data"]["exits"] == {"0": 85, "1": 85}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("program", "sentence"),
     [(IGNORANT, "still running: 0, 1"), ("echo ready; exec sleep 60", "do not catch SIGUSR1: 0, 1")],
@@ -128,6 +129,7 @@ def test_an_unfinished_file_does_not_count(there: World) -> None:
     assert result["data"]["exits"] == {"0": 85}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("code", "words"), [(0, "had finished"), (3, "without a checkpoint")])
 def test_ranks_that_end_otherwise(there: World, code: int, words: str) -> None:
     there.start()
@@ -203,6 +205,7 @@ while [ "$(cat "$0")" != end ]; do sleep 0.05; done
 """Tells of its first step, of the second when a file appears, and ends when that says so."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["checkpoint", "end"])
 def test_what_ranks_told_last_is_known_before_they_stop(there: World, how: str) -> None:
     there.start()

@@ -117,6 +117,7 @@ def test_the_processes_that_a_rank_has_started_write_their_images_to_the_end(the
     assert sorted(entry["image"] for entry in manifest["members"]["rank-1"]) == sorted(images)
 
 
+@pytest.mark.nightly("the one before has processes that a rank has started")
 def test_a_process_that_came_and_went_does_not_spoil_the_checkpoint(there: World, bin: Path) -> None:
     """It was counted before the checkpoint and has left no image: the ranks were killed after the time-out."""
     started(there)
@@ -181,6 +182,7 @@ def test_a_refusal_leaves_everything_running(there: World, bin: Path) -> None:
     assert checkpoint(there)["ok"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
@@ -328,6 +330,7 @@ def spoiled(there: World, how: str) -> None:
     manifest.write_text(json.dumps(content))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
@@ -361,6 +364,7 @@ def test_a_restart_that_never_completes(there: World) -> None:
     started(there, 3, 1)
 
 
+@pytest.mark.nightly("test_worker_ranks.py has programs that cannot be started")
 def test_a_program_that_is_not_there(there: World) -> None:
     file = there.launch_file("no-such-program", size=1)
     result = there.manager.run("launch", there.launch_payload(file, engine="dmtcp"))
@@ -397,6 +401,7 @@ def test_the_worker_is_killed(there: World) -> None:
     assert not left
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("version", "offered"), [("4.2.0", False), ("2.6.0", False), ("5.0.0-rc1", True), ("unknown", False)]
 )

@@ -120,6 +120,7 @@ def processor_folders(pid: int) -> list[Path]:
     return [folder, folder.parent]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_ended_by_the_batch_system(there: World, signum: int, code: int) -> None:
     there.start()
@@ -184,6 +185,7 @@ def test_orphans_of_ranks_end_with_the_worker(there: World) -> None:
     assert not alive(orphan)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -205,6 +207,7 @@ def test_usage(there: World, words: list[str], sentence: str) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("change", [{"protocol": 1}, {"secret": None}, "[]"])
 def test_a_subjob_file_that_is_not_ours(there: World, change: dict[str, object] | str) -> None:
     file = there.manager.subjob_dir / "subjob.json"

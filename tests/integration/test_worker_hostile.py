@@ -126,6 +126,7 @@ def test_who_takes_the_daemons_port_learns_nothing_and_starts_nothing(there: Wor
     assert len(there.manager.reports) > before
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ANSWERS)
 def test_no_answer_without_the_daemons_proof_counts(there: World, how: str) -> None:
     transport = importlib.import_module("workers.ejb_worker.transport")
@@ -158,6 +159,7 @@ def outside(there: World) -> Path:
     return folder
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ["launch_file", "epoch_dir", "restart_dir", "plugin", "a link out of the folder"])
 def test_a_launch_reads_and_writes_in_the_jobs_folder_alone(there: World, what: str) -> None:
     there.start()

@@ -86,6 +86,7 @@ def test_an_operation_under_way_is_not_begun_again(there: World) -> None:
     assert len([r for r in there.manager.of_kind("result") if r["seq"] == seq]) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("status", [401, 403])
 def test_told_three_times_that_it_is_not_wanted(there: World, status: int) -> None:
     there.start()
@@ -122,6 +123,7 @@ def test_one_refusal_is_not_enough(there: World) -> None:
     assert alive(pids[0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("status", [500, 503, 418])
 def test_other_failures_mean_that_the_manager_is_away(there: World, status: int) -> None:
     there.start()

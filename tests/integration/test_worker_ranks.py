@@ -98,6 +98,7 @@ def test_sixteen_ranks_on_three_processors(there: World) -> None:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [(["no-such-program"], 127, "no-such-program"), (["/etc/passwd"], 126, "Permission denied"), ([], 1, "no program")],
@@ -125,6 +126,7 @@ def test_a_working_directory_that_is_not_there(there: World) -> None:
     assert "/no/such/folder" in result["error"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spoil", ["not json", "[]", "{}"])
 def test_a_launch_file_that_is_no_launch(there: World, spoil: str) -> None:
     there.start()
@@ -185,6 +187,7 @@ def test_bound_where_the_worker_has_as_many_cpus_as_processors(there: World) -> 
     assert [there.rank_output(index) for index in range(len(cpus))] == [f"[{cpu}]\n" for cpu in cpus]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["other number", "binding none"])
 def test_otherwise_not_bound(there: World, how: str) -> None:
     cpus = sorted(os.sched_getaffinity(0))

@@ -122,6 +122,7 @@ def test_the_ranks_see_nothing_of_the_shims(there: World) -> None:
         assert word not in env
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
@@ -144,6 +145,7 @@ def test_how_scripts_end(there: World, text: str, code: int, words: str) -> None
     assert "Traceback" not in there.collected()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "words"),
     [("echo no interpreter line\n", "#!"), ("#!/no/such/shell\n", "/no/such/shell"), ("", "#!")],
@@ -194,6 +196,7 @@ def test_output_and_error_apart(there: World) -> None:
     assert error.read_text().split() == ["se", "re"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", ["timeout 0.4 srun -n 1 sleep 60", "timeout -s KILL 0.4 srun -n 1 sleep 60"])
 def test_a_launch_that_the_script_ends(there: World, command: str) -> None:
     there.lead(there.script(f"#!/bin/sh\n{command}\necho code $?\nsrun -n 1 echo next\n"))

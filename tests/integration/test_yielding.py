@@ -68,6 +68,7 @@ def counted(folder: Path) -> list[Counted]:
     return [Counted(*struct.unpack("@3l", file.read_bytes())) for file in sorted(folder.iterdir())]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -90,6 +91,7 @@ def test_an_empty_poll_yields_and_a_long_row_of_them_waits(
     assert counted(tmp_path / "counts") == [expected]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("degrees", "expected"),
     [

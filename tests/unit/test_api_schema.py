@@ -36,7 +36,7 @@ from tests.nightly import everything
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 12 if everything() else 5  # of an operation and a mode
+EXAMPLES = 12 if everything() else 3  # of an operation and a mode
 # What does not end by itself is tested elsewhere.
 ENDLESS = re.compile(r"/stream$|/worker/operations$|/logs$")
 CHECKS: list[Any] = [

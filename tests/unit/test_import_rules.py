@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("import-rules")  # one process reads the house once
 
 # What every room above them may use. The six import little or nothing of ours themselves.
 COMMON = {"errors", "wire", "files", "options", "plugins", "config"}
@@ -62,11 +63,13 @@ COMPOSITION_ROOT = "daemon"  # ejbd/daemon.py puts the house together and may im
 
 def imported(source: str, package: str, *, typing_too: bool = True) -> Iterator[tuple[int, str]]:
     """Line and absolute dotted name of everything that a module of `package` imports, wherever in the module."""
-    for node in nodes(ast.parse(source), typing_too=typing_too):
+    for node, for_types in _imports(source):
+        if for_types and not typing_too:
+            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = node.module or ""
             if node.level:
                 parents = package.split(".")
@@ -75,12 +78,23 @@ def imported(source: str, package: str, *, typing_too: bool = True) -> Iterator[
                 yield node.lineno, f"{base}.{alias.name}"
 
 
-def nodes(root: ast.AST, *, typing_too: bool) -> Iterator[ast.AST]:
-    """Everything below `root`; with or without what only type checkers read."""
-    for node in ast.iter_child_nodes(root):
-        yield node
-        if typing_too or not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            yield from nodes(node, typing_too=typing_too)
+@functools.cache  # the whole house is read by several tests
+def _imports(source: str) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import in a source, and whether only type checkers read it."""
+    found: list[tuple[ast.Import | ast.ImportFrom, bool]] = []
+    waiting: list[tuple[ast.AST, bool]] = [(ast.parse(source), False)]
+    while waiting:
+        node, for_types = waiting.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.append((node, for_types))
+        elif not isinstance(node, ast.expr):  # no expression has an import in it
+            below = for_types or (isinstance(node, ast.If) and _is_for_types(node.test))
+            waiting += ((child, below) for child in ast.iter_child_nodes(node))
+    return sorted(found, key=lambda one: one[0].lineno)
+
+
+def _is_for_types(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
 def modules(folder: str) -> list[Path]:

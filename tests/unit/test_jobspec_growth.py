@@ -39,6 +39,7 @@ def _grown(work: Callable[[str], object], piece: str, head: str) -> float:
     return _cost(work, long) / max(_cost(work, short), 1e-4)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("piece", ["a", "\\a", "'a'", "''", "a ", '"', "a#", "'a b'\t"])
 def test_a_directive_line_takes_no_longer_than_its_length(piece: str) -> None:
     assert _grown(lambda text: split_words(text, "line 2"), piece, " ") < QUADRATIC * 0.6
@@ -48,6 +49,7 @@ def test_a_cluster_of_letters_takes_no_longer_than_its_length() -> None:
     assert _grown(lambda text: list(parse_options([Word(text, "line 2")])), "H" * 100, "-") < QUADRATIC * 0.6
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("piece", "head"),
     [
@@ -95,6 +97,7 @@ def test_nested_strings_are_not_copied_at_every_level() -> None:
     assert _cost(look, script(200)) < 6 * _cost(look, script(2)) + 1e-3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("line", ["#SBATCH -J " + "a" * 400_000, "#SBATCH -" + "H" * 400_000, "[[ " + "< " * 200_000])
 def test_400_kilobytes_of_script_are_read_at_once(line: str) -> None:
     text = f"#!/bin/bash\n#SBATCH -n 4 -t 5\n{line}\nsrun a\n"

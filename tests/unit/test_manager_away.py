@@ -61,6 +61,7 @@ def running_epochs(live: LiveWorld, job: str) -> list[str]:
 # -- nothing of it ever ran -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @ALL
 @pytest.mark.parametrize("times", [1, 8])
 async def test_a_j0_that_was_over_before_the_daemon_came_back_is_submitted_again(

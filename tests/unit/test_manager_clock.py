@@ -48,7 +48,7 @@ def set_events(live: LiveWorld) -> list[float]:
     return [row.data["by_s"] for row in rows]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @SET
 @WHOSE
 async def test_a_running_job_does_not_notice_that_the_clock_is_set(
@@ -75,6 +75,7 @@ async def test_a_running_job_does_not_notice_that_the_clock_is_set(
     assert live.job(job).state == "completed"
 
 
+@pytest.mark.sampled(3)
 @SET
 @WHOSE
 async def test_jobs_are_submitted_and_grow_after_the_clock_was_set(

@@ -216,6 +216,7 @@ async def test_a_job_that_does_not_give_back_is_ended_after_its_grace(live: Live
     assert "it still holds 8 places 65 s after the end of step 2" in live.job(job).reason
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", [1, 2, 3])
 async def test_the_node_of_j0_is_lost_in_each_step(live: LiveWorld, step: int) -> None:
     """The job waits for another J0, goes on where it stood in its course, and has the widths that are left."""

@@ -92,6 +92,7 @@ async def test_a_waiting_job_gets_the_room_and_the_work_is_kept(world: Callable[
     assert [epoch.restart_from for epoch in live.epochs(job)] == [None, 1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "who",
     [
@@ -316,6 +317,7 @@ async def test_a_checkpoint_that_never_comes_keeps_the_room_for_a_time_only(worl
     assert not live.manager.world.memory.promises.standing
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("run_s", [200_000.0, 2_000.0])
 async def test_how_long_runs_last_here_says_with_how_long_moves_room_is_borrowed(
     world: Callable[..., LiveWorld], run_s: float

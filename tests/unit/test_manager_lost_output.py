@@ -33,6 +33,7 @@ async def ended(live: LiveWorld, code: int, fails: dict[str, Any]) -> str:
     return job
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("code", [0, 3])
 async def test_a_job_whose_output_ejb_could_not_bring_is_what_its_program_made_it_and_says_where_it_is(
     live: LiveWorld, code: int
@@ -53,6 +54,7 @@ async def test_a_job_whose_output_ejb_could_not_bring_is_what_its_program_made_i
     assert not code or "Exited with exit code 3; unlead failed; " in row.reason
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("at_fault", ["lead", "unlead"])
 @pytest.mark.parametrize("code", [0, 3])
 async def test_output_that_could_not_be_brought_is_brought_once_the_spool_has_room(

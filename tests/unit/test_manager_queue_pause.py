@@ -192,8 +192,8 @@ async def test_a_queue_whose_starts_come_to_nothing_is_asked_for_no_more_subjobs
     late = await live.submit()
     assert live.batch.of(f"ejb-{late}.0").state is BatchState.PENDING, "places in the queue are none of it"
     assert all(live.batch.of(f"ejb-{job}.0").state is BatchState.PENDING for job in jobs)
-    for _ in range(330):  # now they are well
-        await live.poll(1)
+    for _ in range(110):  # now they are well
+        await live.poll(3)
         begun = next((job for job in live.batch.live() if not job.name.endswith(".0")), None)
         if begun is not None:
             break

@@ -170,9 +170,11 @@ class Server:
                 self.follow(job, "again")
 
     def tell(self, job: Job, **what: Any) -> None:
-        """Tell the job's mom, if it is there (yet)."""
+        """Tell the job's mom, if it is there. On a busy machine one that was just begun takes seconds to listen."""
         path = self.folder / "jobs" / f"{job.number}.sock"
-        for _ in range(100):
+        tries = 0
+        while tries < 100 or (not path.exists() and job.number in self.moms and self.moms[job.number].poll() is None):
+            tries += 1
             try:
                 with socket.socket(socket.AF_UNIX) as mom:
                     mom.settimeout(5)
