@@ -95,8 +95,7 @@ class World(ABC):
         self._open = WorkingSet(store)
         kept_days = settings.limits.others_retention_days
         self._others = Others(store) if kept_days > 0 else None
-        priorities = self._others.priorities if self._others is not None else {}
-        self.hindsight = Hindsight(store, kept_days, self.clock, lambda: self.view, priorities)
+        self.hindsight = Hindsight(store, kept_days, self.clock, lambda: self.view, self._others, batch)
         self._overridden = Overridden()
         runs = self.runs_as if helper is None else None
         self._submissions = Submissions(settings, store, batch, runs, self._context, lambda: self.view)

@@ -16,7 +16,7 @@ from ejbd.batch.pbs.states import number_of
 from ejbd.core.hindsight import Submitted
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager.facts.past.hindsight import DAY_S, Day, Pool, read_day, replayed
+from ejbd.manager.facts.past.hindsight import DAY_S, Day, Known, Pool, read_day, replayed
 from ejbd.manager.service.replaying import replay_beside
 from ejbd.store.models import Job, OtherDay, OtherGap, OtherJob, OtherPriority, OtherReplay, Subjob
 from ejbd.store.retention import prune_others
@@ -120,7 +120,7 @@ async def test_a_job_that_started_has_the_priority_with_which_it_waited_last(liv
     view, seen = live.manager.view, live.manager._others.priorities
     assert view is not None
     day_s = begun - begun % DAY_S
-    day = live.store.read_sync(lambda s: read_day(s, view, day_s, begun + 10, seen))
+    day = live.store.read_sync(lambda s: read_day(s, view, day_s, begun + 10, Known(seen)))
     assert [(job.id, job.priority) for pool in day.pools.values() for job, _ in pool.real] == [("o1", 6)]
     assert live.store.read_sync(lambda s: len(list(s.scalars(select(OtherPriority))))) == 2
     await prune_others(live.store, live.clock.now + 40 * DAY_S, 1, 30)
