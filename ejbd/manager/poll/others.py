@@ -210,8 +210,9 @@ class Others:
                 if job.priority and job.state in _WAITS:
                     self.priorities[job.id] = job.priority
                     self._waiting.add(job.id)
-                if (job.account or job.qos) and is_own(job) and job.id not in self.charges:
-                    self.charges[job.id] = job.account, job.qos
+                charge = job.account, job.qos
+                if any(charge) and is_own(job) and self.charges.get(job.id) != charge:
+                    self.charges[job.id] = charge
                     self._waiting.add(job.id)
                 seen = _noted(job)
                 if one is not None and one.seen == seen:
