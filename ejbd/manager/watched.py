@@ -31,6 +31,10 @@ class Watched(Observing):
             except TimeoutError:
                 return
 
+    async def between_polls(self, most_s: float) -> None:
+        """Return while no poll is under way; after `most_s` seconds in any case."""
+        await self._polling.between(most_s)
+
     async def _newest_event(self) -> int:
         """The last event's number. A hundred that wait for the next one have it read once for all of them."""
         if not self._tasks:  # no commit is told yet

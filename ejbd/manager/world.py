@@ -30,6 +30,7 @@ from ejbd.manager.hands.spool import Spool
 from ejbd.manager.listening.calls import WorkerCalls
 from ejbd.manager.listening.hearing import Hearing
 from ejbd.manager.poll.looks import Looks
+from ejbd.manager.poll.oneatatime import OneAtATime
 from ejbd.manager.poll.others import Others
 from ejbd.manager.rules.learning.measuring import learn_of_end
 from ejbd.manager.rules.learning.pastruns import note_end as note_run
@@ -108,7 +109,7 @@ class World(ABC):
         self._hearing = Hearing(self.clock, self._memory.seen)
         store.on_commit(self._forget)
         store.on_commit(self._forget_overridden, on_writer=True)
-        self._polling = asyncio.Lock()
+        self._polling = OneAtATime()
         self._looks = Looks(settings.poll_s, settings.limits.early_looks)
         self._work = asyncio.Event()
         self._news = asyncio.Event()  # of the events that come next; a new one for each
