@@ -83,7 +83,8 @@ async def viewer(client: httpx.AsyncClient, paths: tuple[str, ...], every_s: flo
             answer.raise_for_status()
             have[path] = answer.headers["X-EJB-Is"]
             took.append(time.monotonic() - begun)
-            rest = min(IDLE_S, max(every_s, SHARE * took[-1]))
+            cost_s = took[-1] - float(answer.headers.get("X-EJB-Waited", "0"))
+            rest = min(IDLE_S, max(every_s, SHARE * cost_s))
             await asyncio.sleep(max(0.0, begun + rest - time.monotonic()))
     return took
 

@@ -162,9 +162,10 @@ def _others(session: Session) -> None:
             "error_s": 2300.0,
             "before_real_s": gained_h * 3500,
         }
-        counts = {"jobs": 31, "gained": 9, "lost": 4 if lost_h else 0}
+        counts = {"jobs": 31, "gained": 9, "lost": 4 if lost_h else 0, "unsure": 1 if lost_h else 0}
         session.add(OtherDay(day_s=today - back * 86400, user=user, queue="main", **counts, **sums))
-        session.merge(OtherReplay(day_s=today - back * 86400, as_of_s=time.time(), away_s=0.0, unknown=0, left_out=0))
+        known = {"away_s": 0.0, "unknown": 0, "left_out": 0, "ranked": True, "limits": ""}
+        session.merge(OtherReplay(day_s=today - back * 86400, as_of_s=time.time(), **known))
 
 
 def _ended(session: Session, job: str, end_s: float) -> None:

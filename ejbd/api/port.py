@@ -179,6 +179,10 @@ class ManagerPort(Protocol):
         """Return when there is an event beyond `after_id`, or after `timeout_s` seconds."""
         ...
 
+    async def between_polls(self, most_s: float) -> None:
+        """Return while no poll is under way; after `most_s` seconds in any case."""
+        ...
+
     def health(self) -> ToldHealth:
         """Whether the daemon does its work, and what keeps it from it."""
         ...

@@ -21,6 +21,7 @@ from ejbd.manager.telling.others import Others, others
 from ejbd.manager.telling.savings import By, Saved, savings, together
 
 MONTH_S = 30 * 86400.0
+STATED = ("days", "as_of_s", "away_s", "unknown", "left_out", "unranked", "limits")
 
 router = APIRouter(prefix="/v1", tags=["savings"])
 CSV = "text/csv"
@@ -83,6 +84,7 @@ class OthersRow(Api):
     gained_s: float
     lost: Annotated[int, Field(description="jobs that elastic ones made start later")]
     lost_s: float
+    unsure: Annotated[int, Field(description="jobs that waited for a limit which the replay does not know")]
     error_s: Annotated[float, Field(description="by how much the replay of what came misses real starts, all added up")]
     before_real_s: Annotated[float, Field(description="EASY's starts without elastic jobs, less the real ones")]
     says_something: Annotated[bool, Field(description="whether `net_s` is more than `error_s`, either way")]
@@ -98,6 +100,8 @@ class OthersSavings(Api):
     away_s: Annotated[float, Field(description="of these days, in which no poll looked")]
     unknown: Annotated[int, Field(description="jobs that ended unseen: taken to their walltime")]
     left_out: Annotated[int, Field(description="jobs that cannot be replayed, as arrays that were passed through")]
+    unranked: Annotated[int, Field(description="of these days, in which jobs stood in the order of arrival")]
+    limits: Annotated[str, Field(description="why limits of accounts were not played; empty: they were")]
 
 
 class Savings(Api):
@@ -120,7 +124,7 @@ async def told(manager: ManagerPort, caller: Principal, query: SavingsFilter) ->
     by = query.by.parts
     rows = await manager.store.read(lambda s: savings(s, user, since_s, until_s, by))
     beside = await manager.store.read(lambda s: others(s, user, since_s, until_s, by))
-    figures = {name: getattr(beside, name) for name in ("days", "as_of_s", "away_s", "unknown", "left_out")}
+    figures = {name: getattr(beside, name) for name in STATED}
     return Savings(
         since_s=since_s,
         until_s=until_s,

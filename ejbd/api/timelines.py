@@ -53,6 +53,7 @@ async def told(manager: ManagerPort, caller: Principal, job: str) -> Timeline:
     found = await manager.store.read(look)
     if found.end_s is None:
         found.planned = views.planned_view(await manager.planned(found.job))
+        found.expected_end_s = found.planned[-1].end_s if found.planned else found.expected_completion_s
     return found
 
 

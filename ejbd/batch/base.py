@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ejbd.batch.process import CommandCount
+from ejbd.core.sitelimits import SiteRules
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import BatchError
 
@@ -304,6 +305,15 @@ class TellsChanges(Protocol):
 
         It may return the same number after a while.
         """
+        ...
+
+
+@runtime_checkable
+class TellsRules(Protocol):
+    """A batch system that tells the limits of all users, accounts and QOS, for a replay of a past day."""
+
+    async def site_rules(self) -> SiteRules:
+        """As they are now. Raises BatchError."""
         ...
 
 

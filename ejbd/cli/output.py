@@ -54,7 +54,7 @@ class Output:
     def note(self, text: str) -> None:
         """Something to know beside the result."""
         if self.mode is Mode.HUMAN:
-            print(f"ejb: {printable(text)}", file=sys.stderr, flush=True)
+            print(f"ejb: {sentences(text)}", file=sys.stderr, flush=True)
 
     def failure(self, error: EjbError) -> int:
         """Tell an error; returns its exit code."""
@@ -70,9 +70,9 @@ class Output:
             }
             print(json_text({"error": document}), file=sys.stderr, flush=True)
         else:
-            print(f"ejb: {printable(as_typed(error).named())}", file=sys.stderr, flush=True)
+            print(f"ejb: {sentences(as_typed(error).named())}", file=sys.stderr, flush=True)
             for other in error.details.get("also", ()):
-                print(f"     also {printable(str(other))}", file=sys.stderr, flush=True)
+                print(f"     also {sentences(str(other))}", file=sys.stderr, flush=True)
         return EXIT_CODE[error.code]
 
     def table(
@@ -132,7 +132,12 @@ def _finite(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Sentences of ours, of a line or several, that have names of users in them."""
+    """A line of ours that has names and words of users in it; a line break in them is shown as its escape."""
+    return visible(text)
+
+
+def sentences(text: str) -> str:
+    """What may have several lines of its own, as an error in the words of a command."""
     return visible(text, keep="\n")
 
 

@@ -62,9 +62,10 @@ def _show_others(out: Output, by: str, told: dict[str, Any]) -> None:
     rows = []
     for row in [*told["rows"], told["total"]]:
         hours = [f"{row[name] / 3600:.2f}" for name in ("net_s", "gained_s", "lost_s", "error_s")]
-        told_by = [str(row["gained"]), hours[1], str(row["lost"]), hours[2], hours[3]]
+        told_by = [str(row["gained"]), hours[1], str(row["lost"]), hours[2], hours[3], str(row["unsure"])]
         rows.append([printable(row["key"]), str(row["jobs"]), hours[0], *told_by])
-    headings = [by.upper(), "OTHER JOBS", "NET HOURS", "GAINED BY", "GAINED", "LOST BY", "LOST", "REPLAY IS OFF BY"]
+    headings = [by.upper(), "OTHER JOBS", "NET HOURS", "GAINED BY", "GAINED", "LOST BY", "LOST"]
+    headings += ["REPLAY IS OFF BY", "LIMIT NOT KNOWN"]
     out.table(headings, rows, right=frozenset(range(1, len(headings))))
     total = told["total"]
     if total["jobs"] and not total["says_something"]:
@@ -73,6 +74,10 @@ def _show_others(out: Output, by: str, told: dict[str, Any]) -> None:
     if told["away_s"] >= 60 or told["unknown"] or told["left_out"]:
         away = f"{told['away_s'] / 3600:.1f} h without a poll"
         out.line(f"not known: {away}, {told['unknown']} ends, {told['left_out']} jobs that cannot be replayed")
+    if told["limits"]:
+        out.line(f"limits of accounts were not played: {printable(told['limits'])}")
+    if told["unranked"]:
+        out.line(f"{told['unranked']} days in the order of arrival: not all priorities are known")
 
 
 def _row(row: dict[str, Any]) -> list[str]:

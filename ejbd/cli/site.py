@@ -12,7 +12,7 @@ import typer
 
 from ejbd.cli import completion
 from ejbd.cli.options import AsJson, MaybeText, Quiet, client, output
-from ejbd.cli.output import Output, printable
+from ejbd.cli.output import Output, printable, sentences
 from ejbd.cli.show.calendars import tell_calendar
 from ejbd.cli.show.trouble import tell_trouble
 from ejbd.cli.show.words import clock, slots
@@ -291,7 +291,7 @@ def doctor(
     def human() -> None:
         for finding in findings:
             sign = "ok  " if finding["good"] else "BAD "
-            out.line(printable(f"{sign} {finding['subject']}: {finding['text']}"))
+            out.line(sentences(f"{sign} {finding['subject']}: {finding['text']}"))
 
     out.result({"good": good, "findings": findings}, human)
     if not good:

@@ -3,9 +3,9 @@
 Two replays are compared job by job. In the first the batch system has what it really had. In the second the batch jobs
 of each elastic job are gone, and the one rigid job that its user asked for is there. What another job starts later in
 the second than in the first, it has gained. Both replays err in the same ways, so that what they share cancels out:
-no limits, memory or named nodes, one pool of processors that are always there. What waits stands in the order of its
-priorities where those are known, and in that of arrival otherwise. How far the first replay is off the real starts is
-told beside it (`error_s`): below it a difference says little.
+no memory or named nodes, one pool of processors. What waits stands in the order of its priorities where those are
+known, and in that of arrival otherwise. A job that a limit holds is passed by, as batch systems do. How far the first
+replay is off the real starts is told beside it (`error_s`): below it a difference says little.
 """
 
 from __future__ import annotations
@@ -15,11 +15,32 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ejbd.core.easy import easy_schedule
+from ejbd.core.sitelimits import Take
 
 WAITED_S = 60.0  # a job that waits for so long has been seen to wait
 DEPTH = 1000  # waiting jobs that a pass looks at, as the schedulers of large sites do
+
+
+class Kept(NamedTuple):
+    """Processors that a site keeps for others for a time; no job may run into it on these."""
+
+    start_s: float
+    end_s: float
+    processors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What else than processors there is too little of: limits, by their numbers, and times that are kept."""
+
+    most: tuple[float, ...] = ()
+    kept: tuple[Kept, ...] = ()
+
+
+NO_BOUNDS = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +49,7 @@ class Submitted:
 
     `submit_s`: since when it waits for nothing but room. `walltime_s` is what passes plan by, `run_s` how long it
     really ran. `began_s`: it was running when the replay begins, and is no matter of a plan. `leaves_s`: it is taken
-    back then, whether it waits or runs. `priority`: with which it waited last; None: not known.
+    back then, whether it waits or runs. `priority`: with which it waited last; None: not known. `takes`: of limits.
     """
 
     id: str
@@ -39,6 +60,7 @@ class Submitted:
     began_s: float | None = None
     leaves_s: float = math.inf
     priority: int | None = None
+    takes: tuple[Take, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +94,7 @@ def compare(
     rigid: Iterable[Submitted],
     processors: int,
     begin_s: float,
+    bounds: Bounds = NO_BOUNDS,
 ) -> list[Compared]:
     """Other jobs with their real starts; `elastic`: the batch jobs of elastic jobs; `rigid`: what stands for them.
 
@@ -79,8 +102,8 @@ def compare(
     """
     others, elastic, rigid = [job for job, _ in real], list(elastic), list(rigid)
     ranked = ranks(real, rigid)
-    as_came = replay([*others, *elastic], processors, begin_s, ranked)
-    all_rigid = as_came if elastic == rigid else replay([*others, *rigid], processors, begin_s, ranked)
+    as_came = replay([*others, *elastic], processors, begin_s, ranked, bounds)
+    all_rigid = as_came if elastic == rigid else replay([*others, *rigid], processors, begin_s, ranked, bounds)
     return [
         Compared(job.id, real_s, as_came[job.id], all_rigid[job.id])
         for job, real_s in real
@@ -94,24 +117,33 @@ def ranks(real: Iterable[tuple[Submitted, float]], rigid: Iterable[Submitted]) -
     return all(job.priority is not None for job in (*waited, *(job for job in rigid if job.began_s is None)))
 
 
-def replay(jobs: Iterable[Submitted], processors: int, begin_s: float, ranked: bool = False) -> dict[str, float]:
+def replay(
+    jobs: Iterable[Submitted], processors: int, begin_s: float, ranked: bool = False, bounds: Bounds = NO_BOUNDS
+) -> dict[str, float]:
     """The start of every job that starts, from `begin_s` on until none is left. Those that run then have theirs.
 
     `ranked`: by priority, those without one last; among equals by arrival.
     """
-    return _Replay(jobs, processors, begin_s, ranked).starts()
+    return _Replay(jobs, processors, begin_s, ranked, bounds).starts()
 
 
 class _Replay:
     """What waits and what runs are kept as the kernel wants them, in order: a pass copies what runs, and no more."""
 
-    def __init__(self, jobs: Iterable[Submitted], processors: int, begin_s: float, ranked: bool) -> None:
+    def __init__(
+        self, jobs: Iterable[Submitted], processors: int, begin_s: float, ranked: bool, bounds: Bounds
+    ) -> None:
         self._ranked = ranked
+        self._most, self._used = bounds.most, [0.0] * len(bounds.most)
+        self._kept = tuple(one._replace(processors=min(one.processors, processors)) for one in bounds.kept)
+        self._into = [0] * len(self._kept)  # processors of what runs, and may run into them
+        self._bound = bool(self._most or self._kept)
         self._ranks: list[float] = []  # of what waits, least first: its priority, the other way round
         self._capacity = self._free = processors
         self._begin_s = begin_s
         self._starts: dict[str, float] = {}
-        self._running: list[tuple[float, str, float, int]] = []  # a heap of real ends, each with its planned one
+        self._running: list[tuple[float, str, float, int, tuple[Take, ...]]] = []
+        """A heap of real ends, each with its planned one."""
         self._ends: list[float] = []  # planned ends of what runs, in order, and what each gives back
         self._freed: list[int] = []
         self._queue: list[Submitted] = []
@@ -138,13 +170,16 @@ class _Replay:
                 coming.append(self._arrivals[-1].submit_s)
             if self._leaving and self._queue:
                 coming.append(self._leaving[-1][0])
+            if self._queue:
+                coming += [one.end_s for one in self._kept if now < one.end_s < math.inf]
             if not coming:
                 return self._starts
             now = max(now, min(coming))
 
     def _turn_to(self, now: float) -> None:
         while self._running and self._running[0][0] <= now:
-            _, _, planned_s, processors = heapq.heappop(self._running)
+            _, _, planned_s, processors, takes = heapq.heappop(self._running)
+            self._use(takes, processors, planned_s, -1)
             at = bisect_left(self._ends, planned_s)
             while self._freed[at] != processors:
                 at += 1
@@ -165,24 +200,83 @@ class _Replay:
             self._take([at for at, job in enumerate(self._queue) if job.id in gone])
 
     def _pass(self, now: float) -> None:
-        count = min(DEPTH, len(self._queue))
-        if not count or self._free < min(self._processors[:count]):
+        """What starts may leave too little of a limit for what was to start behind it: then the rest is looked at anew.
+
+        What a limit holds has no place in the plan, and others pass it by.
+        """
+        if not self._queue or self._free < min(self._processors[:DEPTH] if not self._bound else self._processors):
             return
-        due = len(self._ends)
+        while able := self._able(now):
+            run: list[int] = []
+            for index in (able[at] for at in self._started(able, now)):
+                if run and not self._may_start(self._queue[index], now):
+                    break
+                self._run(self._queue[index], now)
+                run.append(index)
+            else:
+                self._take(run)
+                return
+            self._take(run)
+
+    def _able(self, now: float) -> Sequence[int]:
+        """The first of what waits that nothing but room keeps from starting."""
+        if not self._bound:
+            return range(min(DEPTH, len(self._queue)))
+        may: dict[tuple[Take, ...], bool] = {}  # by what jobs take of limits: of many jobs there are few kinds
+        able = []
+        for index, job in enumerate(self._queue):
+            if (held := may.get(job.takes)) is None:
+                held = may[job.takes] = self._within(job.takes)
+            if held and self._clear(job, now):
+                able.append(index)
+                if len(able) == DEPTH:
+                    break
+        return able
+
+    def _may_start(self, job: Submitted, now: float) -> bool:
+        return self._within(job.takes) and self._clear(job, now)
+
+    def _within(self, takes: tuple[Take, ...]) -> bool:
+        """What exceeds a limit alone has started all the same: the limit was another one then."""
+        return all(
+            not one.held or one.amount > (most := self._most[one.limit]) or self._used[one.limit] + one.amount <= most
+            for one in takes
+        )
+
+    def _clear(self, job: Submitted, now: float) -> bool:
+        """Whether it runs into no time that the site keeps."""
+        return all(
+            now >= one.end_s
+            or now + job.walltime_s <= one.start_s
+            or self._into[at] + job.processors <= self._capacity - one.processors
+            for at, one in enumerate(self._kept)
+        )
+
+    def _use(self, takes: tuple[Take, ...], processors: int, planned_s: float, sign: int) -> None:
+        for one in takes:
+            self._used[one.limit] += sign * one.amount
+        for at, kept in enumerate(self._kept):
+            if planned_s > kept.start_s:
+                self._into[at] += sign * processors
+
+    def _started(self, able: Sequence[int], now: float) -> list[int]:
+        """What of it starts now by EASY, in that order."""
+        count, due = len(able), len(self._ends)
         overdue = bisect_left(self._ends, now)  # due at any moment
         ends = [now] * overdue + self._ends[overdue:] + [0.0] * count
         freed = self._freed + [0] * count
         started = [0] * count
+        processors, walltimes = self._processors, self._walltimes
+        if self._bound:
+            processors, walltimes = [processors[at] for at in able], [walltimes[at] for at in able]
         starts, *_ = easy_schedule(
-            *(self._processors, self._walltimes, count, ends, freed, due, self._free, self._capacity, now, started)
+            *(processors, walltimes, count, ends, freed, due, self._free, self._capacity, now, started)
         )
-        for index in started[:starts]:
-            self._run(self._queue[index], now)
-        self._take(started[:starts])
+        return started[:starts]
 
     def _take(self, indices: list[int]) -> None:
-        """Out of the queue; `indices` in order."""
-        for at in reversed(indices):
+        """Out of the queue."""
+        for at in sorted(indices, reverse=True):
             del self._ranks[at], self._queue[at], self._processors[at], self._walltimes[at]
 
     def _run(self, job: Submitted, start_s: float) -> None:
@@ -193,4 +287,5 @@ class _Replay:
         self._ends.insert(at, planned_s)
         self._freed.insert(at, job.processors)
         end_s = min(start_s + job.run_s, job.leaves_s)
-        heapq.heappush(self._running, (end_s, job.id, planned_s, job.processors))
+        heapq.heappush(self._running, (end_s, job.id, planned_s, job.processors, job.takes))
+        self._use(job.takes, job.processors, planned_s, 1)

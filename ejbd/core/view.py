@@ -112,6 +112,18 @@ def base_id(id: str) -> str:
     return id.partition("_")[0].partition("+")[0]
 
 
+class Counted(StrEnum):
+    """What a limit is about: sums over jobs, and what one job may have."""
+
+    JOBS = "jobs that run"
+    SUBMITTED = "jobs that run or wait"
+    PROCESSORS = "processors"
+    NODES = "nodes"
+    PROCESSOR_SECONDS = "processor seconds"
+    OF_A_JOB = "processors of a job"
+    WALLTIME_S = "seconds of a job"
+
+
 @dataclass(frozen=True, slots=True)
 class BatchJobView:
     """One batch job, ours or another's. Times are seconds since the epoch; None is not known."""
@@ -137,6 +149,7 @@ class BatchJobView:
     account: str = ""  # that it is charged to ("": not told)
     qos: str = ""
     limited: bool = False  # blocked by a limit, or by licences, that jobs which run are counted against
+    limited_by: Counted | None = None  # of what kind that limit is, where that is told
     priority: int = 0  # of a job that waits (0: not told)
     share: tuple[tuple[str, int], ...] = ()  # of a job that may be folded: the processors that it has now, by node
     places: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of a pool's job: their numbers, by node
@@ -187,18 +200,6 @@ class Offer:
 
     processors: int
     end_s: float | None
-
-
-class Counted(StrEnum):
-    """What a limit is about: sums over jobs, and what one job may have."""
-
-    JOBS = "jobs that run"
-    SUBMITTED = "jobs that run or wait"
-    PROCESSORS = "processors"
-    NODES = "nodes"
-    PROCESSOR_SECONDS = "processor seconds"
-    OF_A_JOB = "processors of a job"
-    WALLTIME_S = "seconds of a job"
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,8 @@ class Manager:
         self.news = News(store)
         self.entrance = Entrance(world, self.poller)
         self.flowing = Flowing(self.entrance.workflows)
-        kept_days, priorities = settings.limits.others_retention_days, self.neighbours.priorities
-        self.hindsight = Hindsight(store, kept_days, world.clock, lambda: world.view, priorities)
+        kept_days, others = settings.limits.others_retention_days, self.neighbours.others
+        self.hindsight = Hindsight(store, kept_days, world.clock, lambda: world.view, others, batch)
         self.prune = partial(prune, world)
         self._mailer = Mailer(settings, store, batch, world.clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -118,6 +118,7 @@ class Manager:
         condition = Condition(self.world, self.poller, self.watch, self._no_task_acts)
         self.faults, self.health = condition.faults, condition.health
         self.wait_for_events = self.news.wait_for_events
+        self.between_polls = self.poller.between
 
     async def start(self) -> None:
         """Prepare the spool, take up what an earlier daemon left, and begin to poll."""

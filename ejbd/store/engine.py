@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -121,10 +123,19 @@ def _first_trouble(error: BaseException) -> BaseException:
 
 
 def _make_private(file: Path) -> None:
-    """Jobs' environments are in it: no other user may read it. SQLite gives its -wal and -shm files the same mode."""
+    """Jobs' environments are in it: no other user may read it. SQLite gives its -wal and -shm files the same mode.
+
+    A file that is there is not opened. Its close would give up all locks of this process on it, SQLite's too: another
+    program would then take itself for the last one to use it, and remove the log that this one goes on to write.
+    """
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        if not file.is_file():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not os.access(file, os.R_OK | os.W_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise EjbError(
             Code.STORE, f"cannot open the database file: {error.strerror}", where=str(file), hint="see database_url"

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from ejbd.core.placing import Seat
 from ejbd.store.tables.base import NEVER_AGAIN, Base, Seats, Serial
 from ejbd.store.tables.learned import Obstacle, Overhead, PastRun, Run, Speed
-from ejbd.store.tables.others import OtherDay, OtherGap, OtherJob, OtherPriority, OtherReplay
+from ejbd.store.tables.others import OtherDay, OtherGap, OtherJob, OtherKept, OtherPriority, OtherReplay
 from ejbd.store.tables.queues import Drain, QueueOverride, QueuePause, QueueWindow
 from ejbd.store.tables.service import DailyRun, IdempotencyKey, Mark, Token
 from ejbd.store.tables.workflows import Workflow, WorkflowRun, WorkflowStage
@@ -41,6 +41,7 @@ __all__ = [
     "OtherDay",
     "OtherGap",
     "OtherJob",
+    "OtherKept",
     "OtherPriority",
     "OtherReplay",
     "Overhead",

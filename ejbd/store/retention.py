@@ -25,6 +25,7 @@ from ejbd.store.models import (
     OtherDay,
     OtherGap,
     OtherJob,
+    OtherKept,
     OtherPriority,
     OtherReplay,
     Overhead,
@@ -110,6 +111,7 @@ async def prune_others(store: Store, now: float, jobs_days: float, days: float) 
 
     def reckoned(session: Session) -> int:
         _count(session, delete(OtherPriority).where(OtherPriority.started_s < now - days * DAY_S))
+        _count(session, delete(OtherKept).where(OtherKept.end_s < now - days * DAY_S))
         went = _count(session, delete(OtherGap).where(OtherGap.until_s < now - days * DAY_S))
         for table in (OtherDay, OtherReplay):
             went += _count(session, delete(table).where(table.day_s < now - days * DAY_S))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ejbd.api.access.needs import PAGES
+from ejbd.api.port import ManagerPort
 from ejbd.api.problems import MEDIA_TYPE
 from ejbd.web.render import html
 
@@ -22,6 +24,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+
+POLL_S = 2.0  # for so long at most: a poll that lasts keeps no page from what is known
+WAITED = "X-EJB-Waited"
+"""Seconds for which an answer waited for a poll: a page does not count them as what its look cost."""
 
 PREFIX_HEADER = b"x-forwarded-prefix"
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){1,8}")
@@ -42,6 +48,7 @@ class PageDoor:
         if scope["type"] != "http" or not (scope["path"] == "/" or scope["path"].startswith(PAGES)):
             await self.app(scope, receive, send)
             return
+        waited_s = await _wait(scope)
         start: Message = {}
         told = b""
         prefix = _prefix(scope)
@@ -53,6 +60,8 @@ class PageDoor:
                 headers = MutableHeaders(raw=message.setdefault("headers", []))
                 for name, value in HEADERS.items():
                     headers[name] = value
+                if waited_s:
+                    headers[WAITED] = f"{waited_s:.3f}"
                 static = scope["path"].startswith(PAGES + "static/")
                 headers["Cache-Control"] = "max-age=86400" if static else "no-store"
                 if prefix:
@@ -81,6 +90,16 @@ class PageDoor:
             await send({"type": "http.response.body", "body": page})
 
         await self.app(scope, receive, watched)
+
+
+async def _wait(scope: Scope) -> float:
+    """A page that is open looks anew between polls, so that a poll is as fast as without it; the seconds it waited."""
+    if (b"hx-request", b"true") not in scope["headers"]:
+        return 0.0
+    manager: ManagerPort = scope["app"].state.manager
+    begun = time.monotonic()
+    await manager.between_polls(POLL_S)
+    return time.monotonic() - begun
 
 
 def _prefix(scope: Scope) -> str:

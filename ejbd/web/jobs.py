@@ -153,7 +153,7 @@ async def shown(request: Request, manager: Manager, caller: Caller, job: Selecto
         job=detail,
         explained=explained,
         picture=svg(line),
-        done_s=line.planned[-1].end_s if line.planned else detail.expected_completion_s,  # as the picture has it
+        done_s=line.expected_end_s,
         moves=moves.moves,
         events=events,
         count=count,

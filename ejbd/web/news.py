@@ -19,6 +19,7 @@ from ejbd.api.auth import Caller, Manager, Principal, still_holds
 from ejbd.api.closing import before_closing, closing_event
 from ejbd.api.events import any_newer
 from ejbd.api.port import ManagerPort
+from ejbd.web.door import POLL_S
 
 EVERY_S = 3.0  # as seldom as a page looks anew
 KEEP_ALIVE_S = 15.0
@@ -76,6 +77,7 @@ class Crowd:
         after, _ = await any_newer(self._manager, self._user, None)
         while True:
             await self._manager.wait_for_events(after, KEEP_ALIVE_S)
+            await self._manager.between_polls(POLL_S)  # most events are a poll's
             after, found = await any_newer(self._manager, self._user, after)
             if found:
                 self.told += 1

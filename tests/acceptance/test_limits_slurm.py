@@ -3,6 +3,7 @@ own J0, or costs it its place."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from ejbd.batch.slurm.adapter import SlurmBatch
 from ejbd.batch.slurm.limits import is_limit
+from ejbd.core.sitelimits import Limits
 from tests.fakes.daemon import FAST, Daemon, until
 from tests.fakes.me import ME
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
@@ -131,6 +134,21 @@ def test_what_runs_is_given_back_where_j0_could_start_but_for_it(site: Site) -> 
     told = [e["data"] for e in site.daemon.events(job) if e["kind"] == "decision.suspend"]
     print(told[0]["reason"])
     assert "AssocMaxJobsLimit" in told[0]["reason"]
+
+
+def test_the_limits_of_all_users_are_told_for_a_replay(site: Site) -> None:
+    site.limit("MaxJobs=3", "GrpTRES=cpu=17")
+    site.limit_qos("MaxTRESPerUser=cpu=30")
+    try:
+        rules = asyncio.run(SlurmBatch(conf=site.cluster.conf).site_rules())
+    finally:
+        site.limit_qos("MaxTRESPerUser=cpu=-1")
+    limits = Limits(rules)
+    takes = limits.takes(ME.user, ("ours", "normal"), "batch", 5, 60.0, 4)
+    assert rules.knows(ME.user) and not rules.knows("mallory")
+    assert sorted((limits.most[one.limit], one.amount) for one in takes if one.held) == [(3, 1), (17, 5), (30, 5)]
+    takes = limits.takes(ME.user, ("others", "normal"), "batch", 5, 60.0, 4)
+    assert [(limits.most[one.limit], one.amount) for one in takes if one.held] == [(30, 5)]
 
 
 LIMITS = {

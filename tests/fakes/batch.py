@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript
 from ejbd.batch.process import CommandCount
+from ejbd.core.sitelimits import SiteRules
 from ejbd.core.view import (
     AccountLimit,
     BatchJobView,
@@ -67,6 +68,7 @@ class MemoryBatch:
         self.others: list[BatchJobView] = []
         self.reserved: tuple[SiteReservation, ...] = ()
         self.limits: tuple[AccountLimit, ...] = ()
+        self.rules: SiteRules | None = SiteRules(everyone=True)  # None: the accounts do not answer
         self.fair_share: FairShare | None = None
         self.account = ""  # of jobs whose options name none
         self.blind = ""  # why the jobs of others are hidden
@@ -154,6 +156,11 @@ class MemoryBatch:
             self.clock(), tuple(nodes), jobs, queues, by, site_reservations=self.reserved, blind=self.blind
         )
         return replace(view, limits=self.limits, fair_share=self.fair_share, chains=self.chains)
+
+    async def site_rules(self) -> SiteRules:
+        if self.rules is None:
+            raise BatchError("the accounts do not answer", transient=True)
+        return self.rules
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         self._call(f"submit {request.tag}", identity)

@@ -407,6 +407,9 @@ class FakeManager:
         self.reports += reports
         return max((report["n"] for report in self.reports), default=0)
 
+    async def between_polls(self, most_s: float) -> None:
+        """No poll is ever under way."""
+
     async def wait_for_events(self, after_id: int, timeout_s: float) -> None:
         async def newer() -> bool:
             return (await self.store.read(lambda session: session.scalar(select(func.max(Event.id)))) or 0) > after_id

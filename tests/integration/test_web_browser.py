@@ -294,6 +294,6 @@ def test_axe_finds_nothing_and_a_small_screen_needs_no_scrolling_to_the_side(
 
 
 def _others_gained(session: Session) -> None:
-    session.add(OtherReplay(day_s=DAY, as_of_s=DAY, away_s=0.0, unknown=0, left_out=0))
+    session.add(OtherReplay(day_s=DAY, as_of_s=DAY, away_s=0.0, unknown=0, left_out=0, ranked=True, limits=""))
     sums = {"gained": 1, "gained_s": 60.0, "lost": 2, "lost_s": 7200.0, "error_s": 60.0, "before_real_s": 0.0}
-    session.add(OtherDay(day_s=DAY, user="eve", queue="main", jobs=4, **sums))
+    session.add(OtherDay(day_s=DAY, user="eve", queue="main", jobs=4, unsure=0, **sums))

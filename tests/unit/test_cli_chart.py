@@ -44,6 +44,7 @@ def timeline(**values: Any) -> dict[str, Any]:
         "progress": 0.25,
         "rigid_start_s": 400.0,
         "expected_completion_s": 300.0,
+        "expected_end_s": 300.0,
         "intervals": [
             interval("wait", 100, 120, 0),
             interval("run", 120, 160, 4),
@@ -95,7 +96,7 @@ def with_a_plan(**values: Any) -> dict[str, Any]:
     j0 = {**subjob(0, 16, None, None, "pending"), "planned_start_s": 400.0, "walltime_s": 900.0}
     held = subjob(1, 4, 120, 305, "running")
     intervals = [interval("wait", 100, 120, 0), interval("run", 120, None, 4)]
-    return timeline(intervals=intervals, planned=plan, subjobs=[j0, held], **values)
+    return timeline(intervals=intervals, planned=plan, expected_end_s=600.0, subjobs=[j0, held], **values)
 
 
 def test_what_is_planned_is_told_from_what_has_been_without_colours() -> None:
@@ -120,7 +121,10 @@ def test_what_is_planned_is_told_from_what_has_been_without_colours() -> None:
 
 def test_a_plan_without_an_end_has_room_at_the_right() -> None:
     waits = timeline(
-        state="waiting", intervals=[interval("wait", 100, None, 0)], planned=[planned("wait", 200, None, 0)]
+        state="waiting",
+        intervals=[interval("wait", 100, None, 0)],
+        planned=[planned("wait", 200, None, 0)],
+        expected_end_s=None,
     )
     phase = chart({**waits, "subjobs": []}, 113)[2][13:]
     assert phase == "W" * 92 + "│" + "w" * 7
@@ -198,6 +202,7 @@ def test_any_life_fits(
         now_s=now_s,
         rigid_start_s=None,
         expected_completion_s=None,
+        expected_end_s=to_come[-1]["end_s"] if to_come else None,
         intervals=[interval(*one) for one in intervals],
         planned=to_come,
         subjobs=[subjob(n, 4, start, end, "running") for n, start, end in subjobs],

@@ -47,9 +47,10 @@ def ended(server: ApiServer, user: str, promised_s: float) -> None:
 
 
 def replayed(session: Any) -> None:
-    session.add(OtherReplay(day_s=DAY_S, as_of_s=DAY_S + 90_000, away_s=3600, unknown=2, left_out=1))
+    known: dict[str, Any] = {"away_s": 3600, "unknown": 2, "left_out": 1, "ranked": False, "limits": "none answers"}
+    session.add(OtherReplay(day_s=DAY_S, as_of_s=DAY_S + 90_000, **known))
     sums = {"gained_s": 7200.0, "lost_s": 1800.0, "error_s": 6000.0, "before_real_s": 0.0}
-    session.add(OtherDay(day_s=DAY_S, user="eve", queue="main", jobs=4, gained=2, lost=1, **sums))
+    session.add(OtherDay(day_s=DAY_S, user="eve", queue="main", jobs=4, gained=2, lost=1, unsure=3, **sums))
 
 
 def columns(line: str) -> list[str]:
@@ -71,10 +72,11 @@ def test_both_tables_have_a_row_a_key_and_all_together_in_the_end(server: ApiSer
     assert columns(lines[3]) == ["all", "2", "0.50", "1.00", "1", "0.50", "0.00", "0"]
     assert len({len(line) for line in lines[:4]}) == 1, "columns of figures end below each other"
     at = next(at for at, line in enumerate(lines) if "OTHER JOBS" in line)
-    assert columns(lines[at + 1]) == ["2023-11-14 eve", "4", "1.50", "2", "2.00", "1", "0.50", "1.67"]
+    assert columns(lines[at + 1]) == ["2023-11-14 eve", "4", "1.50", "2", "2.00", "1", "0.50", "1.67", "3"]
     rest = "\n".join(lines[at + 3 :])
     assert "the replays are off by more than the net hours: these say little" in rest
     assert "not known: 1.0 h without a poll, 2 ends, 1 jobs that cannot be replayed" in rest
+    assert "limits of accounts were not played: none answers" in rest and "1 days in the order of arrival" in rest
 
 
 def test_csv_by_day_and_user_has_the_same_rows_of_elastic_and_of_other_jobs(server: ApiServer) -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.core.hindsight import Compared, Submitted, compare, ranks, replay
+from ejbd.core.hindsight import Bounds, Compared, Kept, Submitted, compare, ranks, replay
+from ejbd.core.sitelimits import Take
 
 SHAPES = st.lists(
     st.tuples(st.integers(1, 6), st.integers(1, 50), st.integers(0, 100), st.integers(1, 50)), max_size=25
@@ -100,3 +101,43 @@ def test_no_more_runs_than_there_is_and_all_that_fits_starts_once_it_is_there(
         assert start_s >= jobs[id].submit_s
         held = [jobs[i].processors for i, begun in starts.items() if begun <= start_s < begun + jobs[i].run_s]
         assert sum(held) <= 5
+
+
+def test_a_job_that_a_limit_holds_is_passed_by_and_starts_once_there_is_enough_of_it() -> None:
+    # Two processors of limit 0 for `x`, `y` and `z`: `y` stands first, and `z`, which a pass would start with it, too.
+    def limited(id: str, submit_s: float, walltime_s: float, amount: float = 1.0) -> Submitted:
+        return replace(job(id, 1, submit_s, walltime_s), takes=(Take(0, amount),))
+
+    x, y, z, free = limited("x", 0, 100), limited("y", 1, 50), limited("z", 1, 50), job("f", 2, 2, 500)
+    found = replay([x, y, z, free], 4, 0, bounds=Bounds((2.0,)))
+    assert found == {"x": 0, "y": 1, "f": 2, "z": 51}
+    # What is counted and not held starts; what exceeds the limit alone did start, so that it was another one then.
+    counted = replace(z, takes=(Take(0, 1.0, held=False),))
+    assert replay([x, y, counted], 4, 0, bounds=Bounds((2.0,)))["z"] == 1
+    assert replay([x, limited("w", 1, 50, 3.0)], 4, 0, bounds=Bounds((2.0,)))["w"] == 1
+
+
+def test_what_a_subjob_takes_of_a_limit_is_lost_to_another_job_of_it() -> None:
+    # Narrow, the elastic job runs until 400; rigid, it would have been over at 200. The other one has room all along.
+    take = (Take(0, 1.0),)
+    narrow, rigid = (replace(one, takes=take) for one in (job("e.1", 1, 0, 400), job("e", 2, 0, 200)))
+    other = replace(job("y", 1, 5, 10), takes=take)
+    found = compare([(other, 400)], [narrow], [rigid], 4, 0, Bounds((1.0,)))
+    assert found == [Compared("y", 400, 400, 200)]
+
+
+def test_nothing_runs_into_a_time_that_the_site_keeps() -> None:
+    kept = Bounds(kept=(Kept(100, 200, 3),))
+    first, short, long, narrow = job("x", 2, 0, 90), job("s", 2, 1, 80), job("l", 2, 2, 120), job("n", 1, 3, 120)
+    assert replay([first, short, long, narrow], 4, 0, bounds=kept) == {"x": 0, "s": 1, "n": 81, "l": 200}
+
+
+@given(SHAPES, st.integers(1, 4))
+def test_no_more_runs_of_a_limit_than_it_has(shapes: list[tuple[int, int, int, int]], most: int) -> None:
+    jobs = [replace(one, takes=(Take(at % 2, 1.0),)) for at, one in enumerate(jobs_of(shapes))]
+    starts = replay(jobs, 6, 0, bounds=Bounds((float(most), float(most))))
+    assert len(starts) == len(jobs)
+    for which in (0, 1):
+        of = [(starts[one.id], one.run_s) for one in jobs if one.takes[0].limit == which]
+        for at, _ in of:
+            assert sum(begun <= at < begun + run_s for begun, run_s in of) <= most

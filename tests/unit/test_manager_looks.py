@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ejbd.errors import BatchError
-from ejbd.manager.tasks import lookout
 from ejbd.manager.poll import looks
 from ejbd.manager.poll.looks import GAP_S, TOLD_GAP_S, Looks
+from ejbd.manager.tasks import lookout
 from ejbd.store.store import Store
 from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
 from tests.fakes.live import LiveWorld, Worker

@@ -13,11 +13,14 @@ from sqlalchemy import select, update
 from ejbd.batch.base import BatchEnd
 from ejbd.batch.pbs import openpbs, torque
 from ejbd.batch.pbs.states import number_of
-from ejbd.core.hindsight import Submitted
-from ejbd.core.view import BatchJobView, BatchState
+from ejbd.core.hindsight import Kept, Submitted
+from ejbd.core.sitelimits import Each, SiteLimit, SiteRules
+from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted, SiteReservation
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.manager.facts.past.hindsight import DAY_S, Day, Pool, read_day, replayed
+from ejbd.manager.facts.past.hindsight import DAY_S, Day, Known, Pool, read_day, replayed
 from ejbd.manager.service.replaying import replay_beside
+from ejbd.manager.telling.others import others
+from ejbd.manager.telling.savings import By
 from ejbd.store.models import Job, OtherDay, OtherGap, OtherJob, OtherPriority, OtherReplay, Subjob
 from ejbd.store.retention import prune_others
 from ejbd.store.store import Store
@@ -122,7 +125,7 @@ async def test_a_job_that_started_has_the_priority_with_which_it_waited_last(liv
     view, seen = live.manager.world.view, live.manager.neighbours.others.priorities
     assert view is not None
     day_s = begun - begun % DAY_S
-    day = live.store.read_sync(lambda s: read_day(s, view, day_s, begun + 10, seen))
+    day = live.store.read_sync(lambda s: read_day(s, view, day_s, begun + 10, Known(seen)))
     assert [(job.id, job.priority) for pool in day.pools.values() for job, _ in pool.real] == [("o1", 6)]
     assert live.store.read_sync(lambda s: len(list(s.scalars(select(OtherPriority))))) == 2
     await prune_others(live.store, live.clock.now + 40 * DAY_S, 1, 30)
@@ -242,6 +245,91 @@ async def test_an_elastic_job_that_let_another_start_has_its_gain_by_user_and_da
     assert (bob.gained_s, bob.error_s) == (0, 0)
     # Behind the rigid job it would have begun at 200; EASY has it begin at 100, and it really did at 101.
     assert (eve.gained_s, eve.error_s, eve.before_real_s, eve.lost_s) == (100, 1, 99, 0)
+
+
+def limit(most: float, counted: Counted = Counted.JOBS, each: Each = Each.ALL, **of: Any) -> SiteLimit:
+    return SiteLimit(AccountLimit("a limit", counted, most, **of), each)
+
+
+async def test_a_limit_is_played_so_that_what_it_held_is_lost_where_an_elastic_job_took_it(live: LiveWorld) -> None:
+    """Eve's second job stands on her own limit, and mallory's on the account's, of which a subjob has 8 for long."""
+    begun = live.clock.now
+    account = limit(16, Counted.PROCESSORS, accounts=("phys",))
+    of_eve = limit(1, each=Each.USER, qos="normal")
+    live.batch.rules = SiteRules((account, of_eve), frozenset({"ada", "eve", "mallory", "bob"}))
+    live.batch.free = 0
+    job = await live.submit(processes=16, walltime_s=400)
+    await live.poll()
+    second = other(live, "8", processors=4, qos="normal", blocked=True, limited=True, limited_by=Counted.JOBS)
+    third = other(live, "9", processors=16, user="mallory", account="phys", blocked=True, limited=True)
+    third = replace(third, limited_by=Counted.PROCESSORS, submit_s=begun + 1)  # behind the elastic job
+    unknown = other(live, "10", processors=1, user="bob", qos="long", blocked=True, limited=True)
+    first = other(live, "7", RUNNING, processors=4, qos="normal")
+    live.batch.others = [first, second, third, unknown]
+    await live.poll(5)
+    waiting = [(row.limited_by, row.ready_s, row.eligible_s) for row in rows(live)]
+    assert waiting == [
+        *((None, begun, begun), ("JOBS", None, begun), ("PROCESSORS", None, begun + 1), ("OTHER", None, begun)),
+    ]
+
+    def elastic(session: Any) -> None:  # it ran for 400 s on 8, which is 200 s at full width
+        j0 = update(Subjob).where(Subjob.job_id == job, Subjob.ordinal == 0)
+        session.execute(j0.values(batch_id="800", submit_s=begun, start_s=None, end_s=begun, state="cancelled"))
+        times = {"submit_s": begun, "start_s": begun, "end_s": begun + 400}
+        session.add(subjob_row(job, 1, batch_id="900", processors=8, walltime_s=400, state="completed", **times))
+        ended = {"state": "completed", "start_s": begun, "end_s": begun + 400, "work_s": 200.0, "work_rate": 0.0}
+        session.execute(update(Job).where(Job.id == job).values(submit_s=begun, **ended))
+
+    live.store.write_sync(elastic)
+    seen = live.manager.neighbours.others
+    assert seen is not None
+    seen.charges.update({"800": ("phys", "normal"), "900": ("phys", "normal")})
+    live.clock.now = begun + 450
+    times: dict[str, Any] = {"blocked": False, "limited": False, "limited_by": None, "state": COMPLETED}
+    live.batch.others = [
+        replace(first, state=COMPLETED, end_s=begun + 300),
+        replace(second, start_s=begun + 300, end_s=begun + 310, **times),
+        replace(third, start_s=begun + 400, end_s=begun + 410, **times),
+        replace(unknown, start_s=begun + 350, end_s=begun + 360, **times),
+    ]
+    await live.poll()
+    await live.manager.hindsight.look()
+    found = live.store.read_sync(lambda s: list(s.scalars(select(OtherDay).order_by(OtherDay.user))))
+    told = {row.user: (row.gained, row.lost, row.lost_s, row.error_s, row.unsure) for row in found}
+    # Eve's waited for herself. Mallory's would have begun at 200, behind the rigid job. Bob's limit is not known.
+    assert told == {"bob": (0, 0, 0, 0, 1), "eve": (0, 0, 0, 0, 0), "mallory": (0, 1, 200, 0, 0)}
+    live.batch.rules = None  # then what waited for a limit is ready once it was over, and the page says so
+    await live.manager.hindsight.look()
+    found = live.store.read_sync(lambda s: list(s.scalars(select(OtherDay).order_by(OtherDay.user))))
+    assert [(row.user, row.lost, row.unsure) for row in found] == [("bob", 0, 1), ("eve", 0, 1), ("mallory", 0, 1)]
+    since = (None, 0.0, live.clock.now, (By.DAY,))
+    assert live.store.read_sync(lambda s: others(s, *since)).limits == "the accounts do not answer"
+
+
+async def test_what_own_jobs_are_charged_to_and_maintenance_are_kept_over_a_restart(live: LiveWorld) -> None:
+    begun = live.clock.now
+    live.batch.account = "phys"
+    job = await live.submit()
+    await live.poll()
+    id = live.batch.of(f"ejb-{job}.0").id
+    live.batch.jobs[id] = replace(live.batch.jobs[id], account="phys", qos="long")
+    live.batch.reserved = (
+        SiteReservation("kept", begun + 50, begun + 90, ("n1",)),
+        SiteReservation("maint", begun + 100, begun + 200, ("n1",), what="maintenance"),
+    )
+    await live.poll(5)
+    live.batch.start(f"ejb-{job}.0")
+    live.batch.reserved = ()
+    await live.poll(145)
+    await live.restart()
+    await live.poll(5)
+    seen = live.manager.neighbours.others
+    assert seen is not None and seen.charges[id] == ("phys", "long")
+    view = live.manager.world.view
+    assert view is not None
+    day_s = begun - begun % DAY_S
+    day = live.store.read_sync(lambda s: read_day(s, view, day_s, live.clock.now))
+    assert [pool.kept for pool in day.pools.values()] == [[Kept(begun + 100, begun + 150, 32)]], "it was given up"
 
 
 @pytest.mark.parametrize(

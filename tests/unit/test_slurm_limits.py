@@ -9,7 +9,9 @@ import pytest
 
 from ejbd.batch.slurm.associations import ShowAssociations, ShowPartitions, ShowQos, limits_of
 from ejbd.batch.slurm.charging import Charge, examine
-from ejbd.batch.slurm.limits import AccountLimits, enforced, is_limit
+from ejbd.batch.slurm.limits import AccountLimits, enforced, is_limit, kind_of
+from ejbd.batch.slurm.siterules import rules_of, show_associations, show_qos
+from ejbd.core.sitelimits import Limits
 from ejbd.core.view import AccountLimit, BatchJobView, BatchState, Counted, FairShare, Share
 from ejbd.errors import BatchError
 
@@ -226,3 +228,56 @@ async def test_doctor_says_what_makes_the_qos_and_the_account_of_subjobs(
     else:
         ((_, is_good, text),) = found
         assert is_good is good and says in text
+
+
+def test_limits_of_a_whole_site_by_account_user_and_qos() -> None:
+    """As sacctmgr of Slurm 22.05 prints them: a user has the MaxJobs of the account, where there is none of its own."""
+    associations = "\n".join(
+        [
+            "root|||||||",
+            "phys|||root||3|cpu=16,node=4|",
+            "lab|||phys||||",
+            "lab|eve||||||",
+            "phys|bob|||2||cpu=8|cpu=60",
+            "phys|bob|debug||1|||",
+        ]
+    )
+    qos = "normal||||2|cpu=12||\nlong|5|||||1|node=2"
+    rules = rules_of(show_associations(1).parse(associations), show_qos(1).parse(qos), {"long": ("slow", "slower")})
+    assert rules.users == {"eve", "bob"} and not rules.knows("mallory")
+    limits = Limits(rules)
+
+    def held(user: str, account: str, qos: str, queue: str = "batch") -> list[tuple[float, float]]:
+        takes = limits.takes(user, (account, qos), queue, 6, 120.0, 4)
+        return sorted((limits.most[one.limit], one.amount) for one in takes if one.held)
+
+    of_phys = [(3, 1), (4, 2), (16, 6)]  # jobs, nodes and processors of the account, with all below it
+    assert held("eve", "lab", "none") == of_phys
+    assert held("eve", "lab", "normal") == sorted([*of_phys, (2, 1), (12, 6)])
+    # Bob's own: jobs, processors and running processor minutes; in one partition another number of jobs.
+    assert held("bob", "phys", "none") == sorted([*of_phys, (2, 1), (8, 6), (3600, 720)])
+    assert (1, 1) in held("bob", "phys", "none", "debug")
+    # A QOS's limit on each user's jobs takes the place of his own, and a partition's QOS holds for all in it.
+    assert held("bob", "phys", "normal").count((2, 1)) == 1
+    assert held("eve", "lab", "none", "slow") == sorted([*of_phys, (5, 1), (1, 1), (2, 2)])
+    mine, hers = (limits.takes(user, ("lab", "normal"), "batch", 1, 1.0, 4) for user in ("eve", "bob"))
+    assert {one.limit for one in mine} != {one.limit for one in hers}, "each user has a limit of a QOS's own"
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("QOSMaxJobsPerUserLimit", Counted.JOBS),
+        ("AssocMaxJobsLimit", Counted.JOBS),
+        ("AssocGrpCpuLimit", Counted.PROCESSORS),
+        ("QOSMaxCpuPerUserLimit", Counted.PROCESSORS),
+        ("QOSGrpNodeLimit", Counted.NODES),
+        ("AssocGrpCPURunMinutesLimit", Counted.PROCESSOR_SECONDS),
+        ("AssocGrpCPUMinutesLimit", None),
+        ("AssocGrpGRES", None),
+        ("Licenses", None),
+        ("Resources", None),
+    ],
+)
+def test_of_what_kind_the_limit_is_that_slurm_names(reason: str, kind: Counted | None) -> None:
+    assert kind_of(reason) is kind

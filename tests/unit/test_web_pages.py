@@ -384,10 +384,11 @@ def test_what_other_jobs_gained_is_told_beside_how_far_the_replay_is_off_and_to_
     assert (nothing["as_of_s"], nothing["rows"], nothing["total"]["jobs"]) == (None, [], 0)
 
     def add(session: Session) -> None:
-        session.add(OtherReplay(day_s=day, as_of_s=day + 90_000, away_s=3600, unknown=2, left_out=1))
+        known: dict[str, Any] = {"away_s": 3600, "unknown": 2, "left_out": 1, "ranked": False, "limits": "none answers"}
+        session.add(OtherReplay(day_s=day, as_of_s=day + 90_000, **known))
         for user, gained_s, lost_s in (("ada", 7200.0, 0.0), ("eve", 0.0, 18_000.0), ("=HYPERLINK", 0.0, 0.0)):
             sums = {"gained_s": gained_s, "lost_s": lost_s, "error_s": 600.0, "before_real_s": gained_s - lost_s}
-            counts = {"jobs": 2, "gained": int(gained_s > 0), "lost": int(lost_s > 0)}
+            counts = {"jobs": 2, "gained": int(gained_s > 0), "lost": int(lost_s > 0), "unsure": int(user == "eve")}
             session.add(OtherDay(day_s=day, user=user, queue="main", **counts, **sums))
 
     server.run(server.store.write(add))
@@ -403,6 +404,8 @@ def test_what_other_jobs_gained_is_told_beside_how_far_the_replay_is_off_and_to_
     assert lines[1].startswith("2023-11-14,'=HYPERLINK,")
     page = otto.get("/web/savings?days=3660").text
     assert "Other jobs started later by 3 h altogether" in page and "2 ends" in page
+    assert "1 jobs waited for a limit" in page and "not played: none answers." in page and "On 1 of these days" in page
+    assert (own["total"]["unsure"], everyone["total"]["unsure"], own["unranked"]) == (0, 1, 1)
     assert "of=others" in page and "eve" not in ada.get("/web/savings?days=3660&by=user").text
 
 

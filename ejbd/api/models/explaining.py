@@ -181,4 +181,5 @@ class Timeline(Api):
     expected_completion_s: float | None
     intervals: Annotated[list[IntervalView], Field(description="what has been, from the submission on, without gaps")]
     planned: Annotated[list[PlannedView], Field(description=PLANNED)] = []
+    expected_end_s: Annotated[float | None, Field(description="by what is planned, else by the last decision")] = None
     subjobs: list[SubjobView]

@@ -24,12 +24,13 @@ from ejbd.batch.process import (
     steers,
 )
 from ejbd.batch.reading import beside
-from ejbd.batch.slurm import charging, checks, commands, privacy, refusals, script
+from ejbd.batch.slurm import charging, checks, commands, privacy, refusals, script, siterules
 from ejbd.batch.slurm.acting import Acts, HelpedActs, OwnActs, Submission
 from ejbd.batch.slurm.limits import AccountLimits, enforced
 from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
 from ejbd.batch.slurm.nodes import NodeListing, ShowNodes
 from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservations
+from ejbd.core.sitelimits import SiteRules
 from ejbd.core.view import BatchJobView, ClusterView, NodeView, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
@@ -426,6 +427,10 @@ class SlurmBatch:
         if self._helper is not None:
             found = [*found, await asyncio.to_thread(self._helper.examined)]
         return [*found, *await charging.examine(self._charges, config, self._query, own, self._timeout_s)]
+
+    async def site_rules(self) -> SiteRules:
+        """See :meth:`ejbd.batch.base.TellsRules.site_rules`."""
+        return await siterules.read(self._query, await self._settings(), self._timeout_s)
 
     async def close(self) -> None:
         """Nothing is held open between commands."""

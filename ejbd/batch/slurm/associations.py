@@ -151,7 +151,7 @@ class ShowPartitions:
         return found
 
 
-_SUMS: tuple[tuple[str, Counted], ...] = (
+SUMS: tuple[tuple[str, Counted], ...] = (
     ("GrpJobs", Counted.JOBS),
     ("GrpSubmitJobs", Counted.SUBMITTED),
     ("GrpTRES/cpu", Counted.PROCESSORS),
@@ -169,24 +169,24 @@ _EACH = (
 )
 
 
-def _said(fields: Mapping[str, str], name: str) -> Amount:
+def said(fields: Mapping[str, str], name: str) -> Amount:
     key, _, resource = name.partition("/")
     return of_tres(fields.get(key, ""), resource) if resource else amount(fields.get(key, ""))
 
 
-def _limits(
+def limits_in(
     fields: Mapping[str, str], kinds: Iterable[tuple[str, Counted]], safe: bool
 ) -> Iterator[tuple[str, AccountLimit]]:
     """What is limited, by its field; the account or user that it is of comes later."""
     for name, counted in kinds:
-        found = _said(fields, name)
+        found = said(fields, name)
         if found.most is None:
             continue
         most, used = found.most, found.used
         if name.startswith("GrpTRESMins"):
             if not safe:
                 continue  # a job starts as long as anything is left, however much it would use
-            used += _said(fields, "GrpTRESRunMins/cpu").used
+            used += said(fields, "GrpTRESRunMins/cpu").used
         if counted in (Counted.PROCESSOR_SECONDS, Counted.WALLTIME_S):
             most, used = most * MINUTE_S, used * MINUTE_S
         yield name, AccountLimit(name.replace("/", "="), counted, most, used)
@@ -217,43 +217,43 @@ def limits_of(
         told = allowed.get(one.name, {})
         where = f"QOS {one.name}"
         common = {"qos": one.name, "queues": partitions.get(one.name, ())}
-        for name, limit in _limits(one.fields, (*_SUMS, *_OF_A_JOB), safe):
+        for name, limit in limits_in(one.fields, (*SUMS, *_OF_A_JOB), safe):
             rules.setdefault(name, set()).add(one.name)
-            found.append(_limit_of(limit, where, **common))
+            found.append(limit_of(limit, where, **common))
         mine = one.users.get(str(uid)) or one.users.get(user) or {}
         for account, letter in [("", "U"), *((account, "A") for account in dict.fromkeys(a.account for a in own))]:
             used_by = one.accounts.get(account, {}) if account else mine
             for live, stored, counted in _EACH:
-                now, name = _said(used_by, live.format(letter)), live.format(letter)
-                most = now.most if now.most is not None else _said(told, stored.format(letter)).most
+                now, name = said(used_by, live.format(letter)), live.format(letter)
+                most = now.most if now.most is not None else said(told, stored.format(letter)).most
                 if most is None:
                     continue
                 rules.setdefault(name.replace(f"P{letter}", "", 1), set()).add(one.name)
                 limit = AccountLimit(name.replace("/", "="), counted, most, now.used)
                 owner = f"{where}, account {account}" if account else f"{where}, {user}"
-                found.append(_limit_of(limit, owner, accounts=(account,) if account else (), own=not account, **common))
+                found.append(limit_of(limit, owner, accounts=(account,) if account else (), own=not account, **common))
 
     for association in own:
         account, queues = association.account, (association.partition,) if association.partition else ()
-        for name, limit in _limits(association.fields, (*_OF_A_USER, *_OF_A_JOB, *_SUMS), safe):
+        for name, limit in limits_in(association.fields, (*_OF_A_USER, *_OF_A_JOB, *SUMS), safe):
             owner = f"{user} in account {account}" + (f", partition {queues[0]}" if queues else "")
             other = tuple(sorted(rules.get(name, ())))
-            found.append(_limit_of(limit, owner, accounts=(account,), queues=queues, own=True, other_rules=other))
-    for account in _up(dict.fromkeys(one.account for one in own), parents):
+            found.append(limit_of(limit, owner, accounts=(account,), queues=queues, own=True, other_rules=other))
+    for account in up(dict.fromkeys(one.account for one in own), parents):
         fields = next((one.fields for one in known if one.account == account and not one.user), {})
-        below = tuple(sorted(name for name in parents if account in _up([name], parents)))
-        for name, limit in _limits(fields, _SUMS, safe):
+        below = tuple(sorted(name for name in parents if account in up([name], parents)))
+        for name, limit in limits_in(fields, SUMS, safe):
             other = tuple(sorted(rules.get(name, ())))
-            found.append(_limit_of(limit, f"account {account}", accounts=below or (account,), other_rules=other))
+            found.append(limit_of(limit, f"account {account}", accounts=below or (account,), other_rules=other))
     return tuple(found)
 
 
-def _limit_of(limit: AccountLimit, owner: str, **more: object) -> AccountLimit:
+def limit_of(limit: AccountLimit, owner: str, **more: object) -> AccountLimit:
     values: dict[str, object] = {"accounts": (), "qos": "", "queues": (), "own": False, "other_rules": ()} | more
     return AccountLimit(f"{limit.name} of {owner}", limit.counted, limit.most, limit.used, **values)  # type: ignore[arg-type]
 
 
-def _up(accounts: Iterable[str], parents: Mapping[str, str]) -> list[str]:
+def up(accounts: Iterable[str], parents: Mapping[str, str]) -> list[str]:
     """These accounts and all above them, each once."""
     found: dict[str, None] = {}
     for account in accounts:

@@ -36,6 +36,20 @@ def is_limit(reason: str) -> bool:
     return _SHARED.fullmatch(reason) is not None
 
 
+_KINDS = (
+    (re.compile(r"SubmitJob|Minutes(?<!RunMinutes)", re.I), None),
+    (re.compile(r"JobsLimit|JobsPer|JobLimit", re.I), Counted.JOBS),
+    (re.compile(r"CpuRunMinutes", re.I), Counted.PROCESSOR_SECONDS),
+    (re.compile(r"Cpu", re.I), Counted.PROCESSORS),
+    (re.compile(r"Node", re.I), Counted.NODES),
+)
+
+
+def kind_of(reason: str) -> Counted | None:
+    """Of what kind the limit is that Slurm names as the reason; None: of another one, or it is no limit."""
+    return next((kind for words, kind in _KINDS if words.search(reason)), None) if is_limit(reason) else None
+
+
 class AccountLimits:
     """`look` once a poll. What could not be read is reported, and what was read last holds."""
 

@@ -23,7 +23,7 @@ from functools import lru_cache
 
 from ejbd.batch.base import tag_in
 from ejbd.batch.slurm import states
-from ejbd.batch.slurm.limits import is_limit
+from ejbd.batch.slurm.limits import is_limit, kind_of
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.core.walltime import parse_listed_walltime
 
@@ -153,6 +153,7 @@ def _job(fields: Sequence[str], now_s: float, own_uid: int | None) -> tuple[floa
         account=_interned(row["Account"]),
         qos=_interned(row["QOS"]),
         limited=state is BatchState.PENDING and is_limit(reason),
+        limited_by=kind_of(reason) if state is BatchState.PENDING else None,
         priority=int(row["PriorityLong"]) if state is BatchState.PENDING else 0,
     )
     return until_s, JobRow(view, uid, int(row["PriorityLong"]), int(id.partition("_")[0].partition("+")[0]))

@@ -15,13 +15,13 @@ from ejbd.errors import EjbError
 
 def run(name: str, words: Sequence[str]) -> int:
     """Do what the command of this name would do; its exit code. Errors are printed as that command prints them."""
-    from ejbd.cli.output import printable
+    from ejbd.cli.output import sentences
 
     try:
         code: int = importlib.import_module(f"ejbd.cli.links.{name}").run(list(words))
     except EjbError as error:
-        print(f"{name}: error: {printable(error.sentence())}", file=sys.stderr)
+        print(f"{name}: error: {sentences(error.sentence())}", file=sys.stderr)
         for other in error.details.get("also", ()):
-            print(f"{name}: error: also {printable(str(other))}", file=sys.stderr)
+            print(f"{name}: error: also {sentences(str(other))}", file=sys.stderr)
         return 1
     return code

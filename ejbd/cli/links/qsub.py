@@ -13,7 +13,7 @@ from typing import Any
 
 from ejbd import __version__
 from ejbd.cli.links import real
-from ejbd.cli.output import printable
+from ejbd.cli.output import sentences
 from ejbd.client import here
 from ejbd.client.client import Client
 from ejbd.client.messages import fresh_key, job_path
@@ -44,7 +44,7 @@ def run(words: Sequence[str]) -> int:
     body = {**here.submission(work, {}, daemon.place), "numbered": True}
     job = daemon.submit_body(body)
     for note in job["notes"]:
-        print(f"qsub: {printable(note)}", file=sys.stderr)
+        print(f"qsub: {sentences(note)}", file=sys.stderr)
     asked = job_path(job["id"], f"/number?wait_s={NUMBER_WAIT_S:g}")
     detail: JobDetail = daemon.request_repeatedly("POST", asked, body=None, key=fresh_key()).json()
     if detail["state"] == JobState.FAILED and detail["start_s"] is None:

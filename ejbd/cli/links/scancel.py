@@ -9,7 +9,7 @@ from typing import Any
 from ejbd.cli.links import options, real, states
 from ejbd.cli.links.options import Known
 from ejbd.cli.links.rows import Row, is_array, named
-from ejbd.cli.output import printable
+from ejbd.cli.output import printable, sentences
 from ejbd.client.client import Client
 from ejbd.client.messages import job_path
 from ejbd.errors import Code, EjbError
@@ -92,7 +92,7 @@ def _end(daemon: Client, row: Row, line: options.Line) -> int:
             raise
         if error.code is Code.CONFLICT and signal in _ENDS:
             return _told(line, row.id, "Job/step already completing or completed", 0)
-        print(f"scancel: error: Kill job error on job id {row.id}: {printable(error.sentence())}", file=sys.stderr)
+        print(f"scancel: error: Kill job error on job id {row.id}: {sentences(error.sentence())}", file=sys.stderr)
         return 1
     return 0
 

@@ -13,7 +13,7 @@ from ejbd.cli.links import options, real, states
 from ejbd.cli.links.fields import FIELDS
 from ejbd.cli.links.options import Known
 from ejbd.cli.links.rows import Row, apart, listed, named, rows_of
-from ejbd.cli.output import printable
+from ejbd.cli.output import sentences
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 from ejbd.wire.visible import visible
@@ -91,7 +91,7 @@ def _line(format: str, value: Callable[[str], str]) -> str:
             return text
         return text[:width].rjust(width) if match["right"] else text[:width].ljust(width)
 
-    return printable(_FIELD.sub(one, format))
+    return sentences(_FIELD.sub(one, format))
 
 
 def _document(row: Row) -> dict[str, Any]:

@@ -277,8 +277,7 @@ def _remarks(timeline: dict[str, Any], scale: _Scale) -> list[str]:
     for j0 in waiting:
         if j0.get("planned_start_s") is not None:
             lines.append(f"J0 is expected to start {duration(j0['planned_start_s'] - since)} after submission")
-    planned = timeline.get("planned", [])
-    done_s = planned[-1]["end_s"] if planned else timeline["expected_completion_s"]
+    done_s = timeline["expected_end_s"]
     if done_s is not None:
         lines.append(f"expected to be done {duration(done_s - since)} after submission")
     return lines

@@ -22,11 +22,6 @@ class Neighbours:
         self._world = world
         self.others = Others(world.store) if world.settings.limits.others_retention_days > 0 else None
 
-    @property
-    def priorities(self) -> Mapping[str, int]:
-        """Of those that were seen to wait."""
-        return self.others.priorities if self.others is not None else {}
-
     async def ends(self, view: ClusterView) -> Mapping[str, BatchEnd]:
         """What is still known of those that ended while no poll looked."""
         gone = await self.others.unlisted(view) if self.others is not None else []

@@ -17,10 +17,10 @@ from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchEnd
-from ejbd.core.view import BatchJobView, BatchState, ClusterView
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, SiteReservation
 from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.store import marks
-from ejbd.store.models import OtherGap, OtherJob, OtherPriority
+from ejbd.store.models import OtherGap, OtherJob, OtherKept, OtherPriority
 from ejbd.store.store import Store
 
 AWAY_S = 300.0  # between two looks: Slurm lists what has ended for so long (its default), and nothing is missed
@@ -29,6 +29,9 @@ DAY_S = 86400.0
 ASKED_AT_ONCE = 2000
 ROWS_AT_ONCE = 200
 MOST_PRIORITIES = 200_000
+MAINTENANCE = "maintenance"
+UNTOLD = "OTHER"
+FAR_S = 1e11
 JOBS_AT_ONCE = 2000  # that are compared between two chances for others to write
 
 _WAITS = (BatchState.PENDING, BatchState.HELD)
@@ -44,6 +47,10 @@ class Noted(NamedTuple):
     walltime_s: float | None
     submit_s: float | None
     ready_s: float | None
+    eligible_s: float | None
+    limited_by: str | None
+    account: str | None
+    qos: str | None
     start_s: float | None
     end_s: float | None
     open: bool
@@ -61,6 +68,7 @@ class _Known:
 
 _noted = attrgetter(
     *("state", "blocked", "start_s", "submit_s", "walltime_s", "processors", "queue", "end_s"),
+    *("limited", "limited_by", "account", "qos"),
 )
 """What is compared of a view: what a row is made of, and the end that is planned."""
 
@@ -78,7 +86,9 @@ class Others:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.priorities: dict[str, int] = {}  # by batch job, EJB's own too, as it waited last
-        self._waiting: set[str] = set()  # those of them that were not written yet
+        self.charges: dict[str, tuple[str, str]] = {}  # account and QOS, of EJB's own jobs
+        self._waiting: set[str] = set()  # those of both that were not written yet
+        self._kept: dict[tuple[str, float], SiteReservation] | None = None  # maintenance, as it was written last
         self._known: dict[str, _Known] | None = None
         self._next = 0
         self._looked_s: float | None = None  # the last look that saw others
@@ -103,10 +113,12 @@ class Others:
         columns = [getattr(OtherJob, name) for name in ("seq", "batch_id", *Noted._fields)]
         query = select(*columns).where(or_(OtherJob.open, OtherJob.changed_s >= now - DAY_S))
         self._known = {row.batch_id: _Known(row.seq, Noted(*row[2:])) for row in session.execute(query)}
-        kept = select(OtherPriority.batch_id, OtherPriority.priority).order_by(OtherPriority.started_s.desc())
-        rows = session.execute(kept.limit(MOST_PRIORITIES)).all()
-        read = {row.batch_id: row.priority for row in reversed(rows)}
-        self.priorities.update({id: priority for id, priority in read.items() if id not in self.priorities})
+        kept = select(OtherPriority).order_by(OtherPriority.started_s.desc()).limit(MOST_PRIORITIES)
+        for waited in reversed(session.scalars(kept).all()):
+            if waited.priority:
+                self.priorities.setdefault(waited.batch_id, waited.priority)
+            if waited.account is not None:
+                self.charges.setdefault(waited.batch_id, (waited.account, waited.qos or ""))
         self._next = (session.scalar(select(func.max(OtherJob.seq))) or 0) + 1
         self._looked_s = marks.others_seen(session)
 
@@ -123,7 +135,11 @@ class Others:
         changed: list[dict[str, Any]] = []
         yield from self._find(known, view, ends, new, changed)
         gone = self._waiting - {job.id for job in view.jobs if job.state in _WAITS}
-        last = [{"batch_id": id, "priority": self.priorities[id], "started_s": now} for id in sorted(gone)]
+        last = []
+        for id in sorted(gone):
+            account, qos = self.charges.get(id, (None, None))
+            waited = {"batch_id": id, "priority": self.priorities.get(id, 0), "account": account, "qos": qos}
+            last.append(waited | {"started_s": now})
         for at in range(0, len(last), ROWS_AT_ONCE):
             some = last[at : at + ROWS_AT_ONCE]
             names = [one["batch_id"] for one in some]  # a number may come again
@@ -136,16 +152,36 @@ class Others:
             for at in range(0, len(rows), ROWS_AT_ONCE):
                 session_now().connection().execute(statement, rows[at : at + ROWS_AT_ONCE])
                 yield
-        for id in list(self.priorities)[: max(0, len(self.priorities) - MOST_PRIORITIES)]:
-            del self.priorities[id]
-            self._waiting.discard(id)
+        for known_of in (self.priorities, self.charges):
+            for id in list(known_of)[: max(0, len(known_of) - MOST_PRIORITIES)]:
+                del known_of[id]
+                self._waiting.discard(id)
         session = session_now()
+        self._note_kept(session, view)
         if self._looked_s is None or now - self._looked_s > AWAY_S:
             session.merge(OtherGap(until_s=now, from_s=self._looked_s or 0.0))
         if not 0 <= now - self._marked_s < MARK_S:
             marks.set_others_seen(session, now)
             self._marked_s = now
         self._looked_s, self._known = now, known
+
+    def _note_kept(self, session: Session, view: ClusterView) -> None:
+        """Maintenance that is new, changed, or was given up."""
+        now = view.time_s
+        kept = {(one.name, one.start_s): one for one in view.site_reservations if one.what == MAINTENANCE}
+        if kept == self._kept:
+            return
+        for key, one in (self._kept or {}).items():
+            if key not in kept and one.end_s > now:
+                row = session.get(OtherKept, key)
+                if row is not None:
+                    row.end_s = max(now, one.start_s)
+        for (name, start_s), one in kept.items():
+            end_s = min(one.end_s, FAR_S)  # a database keeps no infinite time
+            session.merge(
+                OtherKept(name=name, start_s=start_s, end_s=end_s, nodes=list(one.nodes), processors=one.processors)
+            )
+        self._kept = kept
 
     def _find(
         self,
@@ -173,6 +209,10 @@ class Others:
                     continue  # Slurm's are the same objects where nothing has changed; PBS's are read anew
                 if job.priority and job.state in _WAITS:
                     self.priorities[job.id] = job.priority
+                    self._waiting.add(job.id)
+                charge = job.account, job.qos
+                if any(charge) and is_own(job) and self.charges.get(job.id) != charge:
+                    self.charges[job.id] = charge
                     self._waiting.add(job.id)
                 seen = _noted(job)
                 if one is not None and one.seen == seen:
@@ -225,6 +265,10 @@ def _is_left_out(job: BatchJobView) -> bool:
     for all. Of an array that waits each element is noted once it is listed."""
     if job.state is BatchState.UNKNOWN or "_[" in job.id or "[]" in job.id:
         return True
+    return is_own(job)
+
+
+def is_own(job: BatchJobView) -> bool:
     element = "_" in job.id or "[" in job.id
     return not element and not job.foreign and job.mark.startswith(TAG_PREFIX)
 
@@ -242,14 +286,25 @@ def _row(known: Noted | None, job: BatchJobView, now: float) -> Noted:
     end_s = job.end_s if job.state.ended else None
     if job.state is BatchState.CANCELLED and start_s is not None and end_s is not None and end_s <= start_s:
         start_s = None  # it was cancelled where it waited
-    before = known.ready_s if known is not None else None
-    if waits and (job.blocked or job.state is BatchState.HELD):
-        ready_s = None
-    elif before is not None:
-        ready_s = before
-    elif known is None:
-        ready_s = job.submit_s if waits or job.submit_s is not None else start_s
-    else:
-        ready_s = now if waits else start_s
-    asked = (job.user, job.queue, job.processors, job.walltime_s, job.submit_s)
-    return Noted(*asked, ready_s, start_s, end_s, not job.state.ended)
+    held = job.state is BatchState.HELD
+    ready_s = _since(job, now, known, known.ready_s if known else None, waits and (job.blocked or held))
+    blocked = waits and ((job.blocked and not job.limited) or held)
+    eligible_s = _since(job, now, known, known.eligible_s if known else None, blocked)
+    limited_by = known.limited_by if known is not None else None
+    if job.limited:
+        limited_by = job.limited_by.name if job.limited_by is not None else UNTOLD
+    asked = (job.user, job.queue, job.processors, job.walltime_s, job.submit_s, ready_s, eligible_s, limited_by)
+    return Noted(*asked, job.account or None, job.qos or None, start_s, end_s, not job.state.ended)
+
+
+def _since(job: BatchJobView, now: float, known: Noted | None, before: float | None, blocked: bool) -> float | None:
+    """Since when nothing but room (or limits) is in the job's way: `before`, as long as nothing else is."""
+    waits = not (job.state.ended or job.state.holds_processors)
+    start_s = None if waits else job.start_s
+    if blocked:
+        return None
+    if before is not None:
+        return before
+    if known is None:
+        return job.submit_s if waits or job.submit_s is not None else start_s
+    return now if waits else start_s

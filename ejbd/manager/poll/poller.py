@@ -25,6 +25,7 @@ from ejbd.manager.poll.filling import fill_gaps
 from ejbd.manager.poll.gone import Gone
 from ejbd.manager.poll.looks import Looks
 from ejbd.manager.poll.neighbours import Neighbours
+from ejbd.manager.poll.oneatatime import OneAtATime
 from ejbd.manager.poll.tick import Tick
 from ejbd.manager.rules.learning import raising
 from ejbd.manager.rules.linked import dependencies
@@ -68,7 +69,11 @@ class Poller:
         self._clock_set = ClockSet(world, hearing, wake)
         self._gone = Gone(world)
         self._owners = Owners() if world.hands.by_user else None
-        self._one_at_a_time = asyncio.Lock()
+        self._one_at_a_time = OneAtATime()
+
+    async def between(self, most_s: float) -> None:
+        """Return while no poll is under way; after `most_s` seconds in any case."""
+        await self._one_at_a_time.between(most_s)
 
     async def poll(self) -> None:
         """One round. A batch system that does not answer changes nothing."""

@@ -16,7 +16,9 @@ from ejbd.store.models import OtherDay, OtherReplay
 
 @dataclass(slots=True)
 class Others:
-    """Other jobs together; `error_s` is how far EASY's plan for what came is off their real starts, all in all."""
+    """Other jobs together; `error_s` is how far EASY's plan for what came is off their real starts, all in all.
+
+    `unsure`: those that waited for a limit which the replay does not know."""
 
     key: str
     jobs: int = 0
@@ -24,6 +26,7 @@ class Others:
     gained_s: float = 0.0
     lost: int = 0
     lost_s: float = 0.0
+    unsure: int = 0
     error_s: float = 0.0
     before_real_s: float = 0.0
 
@@ -42,7 +45,10 @@ class Others:
 
 @dataclass(slots=True)
 class ToldOthers:
-    """Whole days (UTC) that a time touches. `as_of_s`: when the last of them was replayed; None: none was."""
+    """Whole days (UTC) that a time touches. `as_of_s`: when the last of them was replayed; None: none was.
+
+    `unranked`: days that were replayed in the order of arrival. `limits`: why limits were not played, of the last day
+    that is so; "": they were."""
 
     rows: list[Others] = field(default_factory=list)
     total: Others = field(default_factory=lambda: Others("all"))
@@ -51,6 +57,8 @@ class ToldOthers:
     away_s: float = 0.0
     unknown: int = 0
     left_out: int = 0
+    unranked: int = 0
+    limits: str = ""
 
 
 def others(session: Session, user: str | None, since_s: float, until_s: float, by: tuple[By, ...]) -> ToldOthers:
@@ -63,12 +71,14 @@ def others(session: Session, user: str | None, since_s: float, until_s: float, b
         told.total.add(row)
     told.rows = [found[key] for key in sorted(found)]
     replays = select(OtherReplay).where(OtherReplay.day_s > since_s - DAY_S, OtherReplay.day_s < until_s)
-    for one in session.scalars(replays):
+    for one in session.scalars(replays.order_by(OtherReplay.day_s)):
         told.days += 1
         told.as_of_s = max(told.as_of_s or 0.0, one.as_of_s)
         told.away_s += one.away_s
         told.unknown += one.unknown
         told.left_out += one.left_out
+        told.unranked += not one.ranked
+        told.limits = one.limits or told.limits
     return told
 
 

@@ -145,7 +145,8 @@
     if (have) event.detail.headers["X-EJB-Have"] = have;
   });
   document.body.addEventListener("htmx:afterRequest", (event) => {
-    took = now() - looked;
+    const waited = Number(event.detail.xhr.getResponseHeader("X-EJB-Waited")) || 0; // for a poll to be over
+    took = now() - looked - waited * 1000;
     if (!event.detail.successful) return;
     have = event.detail.xhr.getResponseHeader("X-EJB-Is") || "";
     const made = event.detail.xhr.getResponseHeader("X-EJB-Made");

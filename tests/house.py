@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """How the house stands: imports upward and circles in the manager, callers of `conclude`, lines by room, and how many
 files name a setting of a job, an engine or a batch system.
 
-    scripts/house [WORKTREE ...]        # this one, or others beside each other: `git worktree add ../before COMMIT`
+    python -m tests.house [WORKTREE ...]    # this one, or others beside each other: `git worktree add ../before COMMIT`
 
 A room is a folder of the manager, or a module in none. An import counts once for each pair of modules. It is upward
 where the best order of the rooms has the importing one below. Imports for type checkers alone are left out.
