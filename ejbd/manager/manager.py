@@ -57,7 +57,7 @@ class Manager(Answering):
         database, new = await self.store.write(marks.identity)
         expected = await self.store.read(_with_files)
         self.spool.claim_for(database, new, self.hands.in_own(expected))
-        self.hands.begin(expected.values())
+        self.hands.begin(expected.values(), database)
         self._executor = Executor(self.store, self.batch, self.settings, self.hands, self._context, self.clock)
         self._executor.wake = self._work.set
         await self.store.write(self._recover)

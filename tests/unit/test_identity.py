@@ -205,7 +205,7 @@ def test_workers_of_every_user_are_told_where_the_daemon_is_as_soon_as_that_can_
     helper = InProcess(tmp_path)
     hands = UsersHands(Spool(tmp_path / "own"), helper)
     hands.own.prepare()
-    hands.begin([ME])
+    hands.begin([ME], "ours")
     file = helper.spools.of(ME) / "manager.json"
     helper.away = True
     hands.publish("http://first")
@@ -229,3 +229,24 @@ def test_workers_of_every_user_are_told_where_the_daemon_is_as_soon_as_that_can_
         hands.read(tmp_path / "own" / "x", 10)
     with pytest.raises(EjbError):
         hands.spool_of("../x")
+
+
+def test_two_daemons_with_one_pattern_of_spools_touch_nothing_of_each_others_jobs(tmp_path: Path) -> None:
+    """Each knows nothing of the other's jobs: it would delete their folders, and lead their workers to itself."""
+    tmp_path.chmod(0o755)
+    helper = InProcess(tmp_path)
+    first, second = (UsersHands(Spool(tmp_path / name), helper) for name in ("first", "second"))
+    for hands, database in ((first, "one"), (second, "another")):
+        hands.begin([], database)
+        hands.publish(f"http://{database}")
+    spool = first.ready(ME)
+    spool.make_job("3f", env={}, script=None, command=None)
+    assert second.job_folders([ME]) == [] and first.job_folders([ME]) == [(spool, {"3f"})]
+    with pytest.raises(EjbError) as refused:
+        second.ready(ME)
+    assert refused.value.code is Code.CONFLICT and "identity.json" in refused.value.sentence()
+    assert "http://one" in (spool.root / "manager.json").read_text()
+    (spool.root / "identity.json").unlink()  # what the sentence says where the first one is gone
+    assert second.ready(ME).root == spool.root and first.job_folders([ME]) == []
+    (spool.root / "identity.json").write_text("[]")
+    assert second.job_folders([ME]) == [], "what its user writes there is believed no more than that"
