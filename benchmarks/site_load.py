@@ -197,6 +197,8 @@ def measure(where: Path, options: argparse.Namespace) -> int:
         assert daemon.process is not None and not daemon.ended(), daemon.log.read_text()[-3000:]
         process, controller = psutil.Process(daemon.process.pid), daemons(where)["slurmctld"]
         until(lambda: int(daemon.client.get("/v1/health").json()["polls"]) > 0, "no poll", 120)
+        daemon.client.get("/v1/jobs?limit=1").raise_for_status()  # the first query waits for what the daemon reads once
+        daemon.client.get("/v1/jobs?limit=1").raise_for_status()  # the first query waits for what the daemon reads once
         helper = unit.cpu_s()
         cpu, theirs, begun = sum(process.cpu_times()[:4]), process_cpu_s(controller), time.monotonic()
         seen = loaded(options, port)
