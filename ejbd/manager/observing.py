@@ -53,7 +53,7 @@ class Observing(World):
                 if self.clock.drift():  # set in between: the view's times are of another clock than ours
                     return
                 roster = await self._open.now()
-                view = roster.known_in(view)
+                view = roster.known_in(view, by_user=self.hands.by_user)
                 unlisted = roster.unlisted(view)
                 lost = {
                     id: subjob
