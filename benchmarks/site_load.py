@@ -1,7 +1,7 @@
 """A whole site on one daemon: 2,000 users poll and submit, in front of a Slurm of 5,000 nodes with 20,000 jobs.
 
     python benchmarks/site_load.py [--seconds 300] [--nodes 5000] [--jobs 20000] [--users 2000] [--idle 4]
-        [--polls 60] [--submissions 4] [--clients 16] [--array 8]
+        [--polls 60] [--submissions 4] [--clients 16] [--array 8] [--fill-with "..."] [--load-with "..."]
 
 As root, in a mount namespace of its own (`site_poll.py`, which has the Slurm too: a real slurmctld, CLOUD nodes that
 boot for ever). `ejbd` runs as a service user and acts for each user through `ejb-as`. Each user has a token. `--polls`
@@ -12,7 +12,12 @@ every job that was answered for is one batch job of its user's. `--seconds 60 --
 
 Of the jobs that are there already a fifth runs, each a job of its own. The others wait as arrays of `--array` elements,
 since 20,000 calls of sbatch are six minutes of CPU. Slurm lists such an array in one row: told is how many rows there
-are. With `--array 1` there are as many as jobs.
+are. With `--array 1` there are as many as jobs. These jobs are other people's: each comes by its own user's `sbatch`.
+Those of the load come by REST, each with its user's token.
+
+Both stages, filling and load, are programs of their own. Where several share a machine, `--fill-with` and `--load-with`
+name what gives them their turns: a command that takes theirs behind it. Where it ends with 75 there was no turn, and it
+is asked again.
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ import json
 import os
 import random
 import re
+import shlex
+import subprocess
 import sys
 import threading
 import time
@@ -37,7 +44,7 @@ from ejbd.api.auth import digest
 from ejbd.store.models import Token
 from ejbd.store.store import Store
 from helper_cost import free_port
-from site_poll import FIRST_UID, as_root, process_cpu_s, site_with_jobs
+from site_poll import FIRST_UID, as_root, process_cpu_s, site, submit
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.socketunit import PYTHON, SocketUnit
 
@@ -47,7 +54,9 @@ from clusters.processes import daemons
 from clusters.programs import run
 
 SERVICE = f"u{FIRST_UID - 1}"
+STAGES = ("fill", "load")
 TAGGED_S = 300.0  # until Slurm has every job that was answered for
+NO_TURN, MOST_TURNS = 75, 20
 Answer = tuple[str, float, int]  # what, seconds, status
 
 
@@ -188,6 +197,8 @@ def measure(where: Path, options: argparse.Namespace) -> int:
         assert daemon.process is not None and not daemon.ended(), daemon.log.read_text()[-3000:]
         process, controller = psutil.Process(daemon.process.pid), daemons(where)["slurmctld"]
         until(lambda: int(daemon.client.get("/v1/health").json()["polls"]) > 0, "no poll", 120)
+        daemon.client.get("/v1/jobs?limit=1").raise_for_status()  # the first query waits for what the daemon reads once
+        daemon.client.get("/v1/jobs?limit=1").raise_for_status()  # the first query waits for what the daemon reads once
         helper = unit.cpu_s()
         cpu, theirs, begun = sum(process.cpu_times()[:4]), process_cpu_s(controller), time.monotonic()
         seen = loaded(options, port)
@@ -220,6 +231,18 @@ def measure(where: Path, options: argparse.Namespace) -> int:
     return int(bool(missing or double or wrong) or set(statuses) - {200, 201} != set())
 
 
+def staged(stage: str, turn: str, where: Path) -> int:
+    """How a stage ended, as a program of its own in this mount namespace."""
+    argv = [*shlex.split(turn), sys.executable, *sys.argv, "--unshared", "--stage", stage, "--at", str(where)]
+    for _ in range(MOST_TURNS):
+        begun = time.monotonic()
+        code = subprocess.run(argv, check=False).returncode
+        if code != NO_TURN:
+            print(f"{stage:<8}{time.monotonic() - begun:.0f} s with its turn", flush=True)
+            break
+    return code
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     counts = {"nodes": 5000, "jobs": 20_000, "users": 2000, "idle": 4, "clients": 16, "array": 8}
@@ -227,11 +250,20 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=count)
     for name, figure in {"seconds": 300.0, "polls": 60.0, "submissions": 4.0}.items():
         parser.add_argument(f"--{name}", type=float, default=figure)
+    for stage in STAGES:
+        parser.add_argument(f"--{stage}-with", default="", help=f"the command that gives the {stage} its turn")
+    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    parser.add_argument("--at", type=Path, help=argparse.SUPPRESS)
     options = as_root(parser)
     if options is None:
         return 0
-    with site_with_jobs(options, first=FIRST_UID - 1) as where:
-        return measure(where, options)
+    if options.stage == "fill":
+        submit(options.at, options)
+        return 0
+    if options.stage == "load":
+        return measure(options.at, options)
+    with site(options, first=FIRST_UID - 1) as where:
+        return staged("fill", options.fill_with, where) or staged("load", options.load_with, where)
 
 
 if __name__ == "__main__":

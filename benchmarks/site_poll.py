@@ -53,17 +53,19 @@ SETTINGS = {
     "MessageTimeout": "60",
     "MaxJobCount": "100000",
 }
+# While the jobs come in nothing is planned for those that wait: they would be, anew, with every few that come.
+FILLING = "defer,sched_interval=2,default_queue_depth=100000,bf_interval=3600,max_rpc_cnt=0"
 
 
 def configure(where: Path, nodes: int, idle: int) -> None:
     """A slurm.conf of the repository's kind, with a site's nodes instead of virtual ones."""
     shape = {"nodes": idle, "cpus": PROCESSORS, "profile": "fast", "exclusive": False}
     configuration.prepare(where, shape | {"base_port": configuration.free_base_port(idle, str(where))})
-    lines = []
+    plain = SETTINGS | {"SchedulerParameters": FILLING}
+    lines = [f"{name}={value}" for name, value in plain.items()]
     for line in (where / "slurm.conf").read_text().splitlines():
-        name = line.partition("=")[0]
-        if name != "PartitionName":  # the nodes n[1-idle] stay
-            lines.append(f"{name}={SETTINGS[name]}" if name in SETTINGS else line)
+        if line.partition("=")[0] not in {"PartitionName", *plain}:  # the nodes n[1-idle] stay
+            lines.append(line)
     clouds = f"c[1-{nodes - idle}]"
     lines += [
         "PrivateData=cloud",
@@ -117,12 +119,17 @@ def as_user(where: Path, uid: int, argv: Sequence[str], script: str = "") -> Non
 
 def submit(where: Path, options: argparse.Namespace) -> None:
     """A fifth of the jobs has all nodes but the idle ones; the others ask for more than those, as elements of arrays of
-    `options.array` (1: each is a job)."""
+    `options.array` (1: each is a job). Each comes by its own user's sbatch. What is there already does not come again.
+    """
+    begun = time.monotonic()
+    there = set(run(where, "squeue", "--noheader", "--format=%j").split())
     dice = random.Random(1)
     running, idle = options.jobs // 5, options.idle * PROCESSORS
     each, more = divmod((options.nodes - options.idle) * PROCESSORS, running)
 
     def one(number: int) -> None:
+        if f"job-{number}" in there:
+            return
         at = number if number < running else running + (number - running) // options.array
         words = [f"--partition={PARTITIONS[at % len(PARTITIONS)]}", f"--job-name=job-{number}"]
         words.append(f"--time={dice.randint(600, 6000)}")
@@ -143,6 +150,10 @@ def submit(where: Path, options: argparse.Namespace) -> None:
             300, where, "slurmctld",
         )  # fmt: skip
         list(pool.map(one, range(running, options.jobs, options.array)))
+    conf = where / "slurm.conf"
+    conf.write_text(conf.read_text().replace(FILLING, SETTINGS["SchedulerParameters"]))
+    run(where, "scontrol", "reconfigure")
+    print(f"{options.jobs} jobs submitted in {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def cpu_s(which: int) -> float:
@@ -245,8 +256,8 @@ def as_root(parser: argparse.ArgumentParser) -> argparse.Namespace | None:
 
 
 @contextmanager
-def site_with_jobs(options: argparse.Namespace, first: int = FIRST_UID) -> Iterator[Path]:
-    """A site with its users (the first of them has the number `first`) and jobs; its folder."""
+def site(options: argparse.Namespace, first: int = FIRST_UID) -> Iterator[Path]:
+    """A site with its users (the first of them has the number `first`), and no jobs yet; its folder."""
     with folder() as where:
         where.chmod(0o755)
         add_users(where, options.users, first=first)
@@ -254,9 +265,6 @@ def site_with_jobs(options: argparse.Namespace, first: int = FIRST_UID) -> Itera
         configure(where, options.nodes, options.idle)
         try:
             bring_up(where, options.idle)
-            begun = time.monotonic()
-            submit(where, options)
-            print(f"{options.jobs} jobs submitted in {time.monotonic() - begun:.0f} s", flush=True)
             yield where
         finally:
             end_processes(where)
@@ -270,7 +278,8 @@ def main() -> int:
     options = as_root(parser)
     if options is None:
         return 0
-    with site_with_jobs(options) as where:
+    with site(options) as where:
+        submit(where, options)
         time.sleep(60)  # two passes of backfilling
         found = asyncio.run(measure(where, options.elastic, options.polls))
     ours = [one.ours for one in found]

@@ -58,6 +58,15 @@ def make_batch(settings: Settings) -> BatchSystem:
     return made
 
 
+def helper_of(settings: Settings, batch: BatchSystem) -> Helper | None:
+    """What acts for each user: the batch system's own, where that has one. A user's session then does both, the batch
+    commands and what is done with files, and a submission is one session."""
+    if settings.identity is not RunsAs.HELPER:
+        return None
+    own: Helper | None = getattr(batch, "helper", None)
+    return own or Helper.made(settings.helper)
+
+
 def broken_plugins() -> list[str]:
     """What packages offer and could not be loaded, in sentences; only a user that asks for it needs it."""
     return [*broken_policies().values(), *broken_engines().values(), *broken_batches().values()]
@@ -109,8 +118,8 @@ async def run(settings: Settings, config: Path | None = None) -> None:
             return
         store.upgrade()
         store.begin_term(lambda: _call_soon(loop, stop.set))
-        helper = Helper.made(settings.helper) if settings.identity is RunsAs.HELPER else None
         batch = make_batch(settings)
+        helper = helper_of(settings, batch)
         leads_s, prove = settings.standby_after_s / 2, None
         if settings.standby:
             batch, prove = fenced(batch, partial(store.prove_term, leads_s)), partial(store.prove_term_now, leads_s)
@@ -132,9 +141,11 @@ async def run(settings: Settings, config: Path | None = None) -> None:
                     log.warning("plugin-broken", error=sentence)
                 log.info("listening", socket=str(settings.socket_path), url=servers.url, version=__version__)
                 fed = asyncio.create_task(feed(manager.faults), name="watchdog")
+                reading = asyncio.create_task(app.state.declared.read(), name="declared")  # before a request needs it
                 await stop.wait()
                 log.info("stopping", fenced=store.fenced)
                 fed.cancel()
+                reading.cancel()
                 notify("STOPPING=1")
             finally:
                 await servers.stop()

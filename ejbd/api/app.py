@@ -51,7 +51,7 @@ async def _query(request: Request) -> None:
     query = request.query_params
     if not query:
         return
-    address = request.app.state.declared.at(request.url.path)
+    address = await request.app.state.declared.at(request.url.path)
     known = address.queries.get(request.method) if address is not None else None
     for key in query:
         if known is not None and key not in known:

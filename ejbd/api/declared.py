@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -31,14 +32,24 @@ class Declared:
     def __init__(self, app: FastAPI) -> None:
         self._app = app
         self._addresses: list[Address] | None = None
+        self._reading: asyncio.Task[list[Address]] | None = None
 
-    def at(self, path: str) -> Address | None:
-        """The address that a path belongs to, None where there is none."""
+    async def read(self) -> list[Address]:
+        """To make the document takes a second and more. A thread does it: other requests are answered meanwhile."""
         if self._addresses is None:
-            self._addresses = [_address(path, operations) for path, operations in self._app.openapi()["paths"].items()]
-        matching = [address for address in self._addresses if address.pattern.fullmatch(path)]
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(asyncio.to_thread(self._read), name="openapi-document")
+            self._addresses = await asyncio.shield(self._reading)
+        return self._addresses
+
+    async def at(self, path: str) -> Address | None:
+        """The address that a path belongs to, None where there is none."""
+        matching = [address for address in await self.read() if address.pattern.fullmatch(path)]
         # A path without a parameter goes before one with: `/v1/jobs/plan` is no job.
         return min(matching, key=lambda address: address.pattern.groups, default=None)
+
+    def _read(self) -> list[Address]:
+        return [_address(path, operations) for path, operations in self._app.openapi()["paths"].items()]
 
 
 def _address(path: str, operations: dict[str, Any]) -> Address:

@@ -127,7 +127,7 @@ class Manager:
         database, new = await store.write(marks.identity)
         expected = await store.read(_with_files)
         world.spool.claim_for(database, new, world.hands.in_own(expected))
-        world.hands.begin(expected.values())
+        world.hands.begin(expected.values(), database)
         await store.write(self.recover)
         await self._mailer.begin()
         store.on_commit(self.woken)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from typing import get_args
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, get_args
 
 import httpx
 import pytest
+from fastapi.openapi.utils import get_openapi
 from pydantic_core import core_schema
 
+from ejbd.api import openapi
 from ejbd.api.sentences import SENTENCES
 from tests.fakes.api_server import ApiServer
 
@@ -58,6 +63,29 @@ def test_a_wrong_body_is_told_in_a_sentence(
 ) -> None:
     found = client.post("/v1/jobs", json={**JOB, **change}).json()
     assert found["where"] == where and found["detail"].startswith(sentence)
+
+
+def test_other_requests_are_answered_while_the_document_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a second and more. The first request with a query needs it, and waits for it."""
+    made, asked = threading.Event(), threading.Event()
+
+    def slow(**words: Any) -> dict[str, Any]:
+        asked.set()
+        assert made.wait(60)
+        return get_openapi(**words)
+
+    monkeypatch.setattr(openapi, "get_openapi", slow)
+    server = ApiServer(tmp_path)
+    transport = httpx.HTTPTransport(uds=server.socket)
+    with httpx.Client(transport=transport, base_url="http://ejbd", timeout=20) as one, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(one.get, "/v1/jobs?colour=red")
+        assert asked.wait(60)
+        assert one.get("/v1/jobs").status_code == 200 and not first.done()
+        made.set()
+        assert first.result(60).status_code == 422
+    server.close()
 
 
 def test_words_are_only_for_kinds_of_fault_that_there_are() -> None:

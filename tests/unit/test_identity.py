@@ -6,6 +6,7 @@ import asyncio
 import os
 import pwd
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.errors import BatchError, Code, EjbError, SubmitOutcomeUnknown
 from ejbd.identity.sessions import Helper, NoAnswer, not_reached
 from ejbd.identity.spools import SpoolPattern, checked_pattern
+from ejbd.manager.facts.listing.roster import Roster
 from ejbd.manager.facts.owners import Owners
 from ejbd.manager.hands.hands import UsersHands
 from ejbd.manager.hands.spool import Spool
@@ -75,6 +77,24 @@ def test_a_tag_is_good_on_its_own_users_batch_job_alone() -> None:
     assert (seen["2"].mark, seen["2"].foreign) == ("", True), "another user's"
     assert (seen["3"].mark, seen["3"].foreign) == ("", True), "of no job of this daemon's"
     assert seen["4"].foreign is False
+
+
+def test_a_number_that_a_user_makes_sbatch_say_makes_no_other_users_batch_job_its_own() -> None:
+    """Mallory can make the own `sbatch` answer anything, such as the numbers of alice's batch jobs."""
+
+    def job(id: str, user: str) -> BatchJobView:
+        return BatchJobView(id, "x", user, "batch", BatchState.PENDING, 1, submit_s=5.0)
+
+    def subjob(job: str, id: str) -> Any:
+        return SimpleNamespace(job_id=job, tag=f"ejb-{job}.0", batch_id=id, submit_s=10.0)
+
+    jobs: Any = {"a": SimpleNamespace(user="alice"), "b": SimpleNamespace(user="mallory")}
+    roster = Roster(jobs, {"a": [subjob("a", "1")], "b": [subjob("b", "1"), subjob("b", "2"), subjob("b", "3")]})
+    view = ClusterView(0.0, (), (job("1", "alice"), job("2", "alice"), job("3", "mallory")), (), Reservations.NODES)
+    seen = {one.id: (one.mark, one.foreign) for one in roster.known_in(view, by_user=True).jobs}
+    assert seen["1"] == ("ejb-a.0", False), "alice's own, whatever mallory's says"
+    assert seen["2"] == ("", True), "no job of EJB's, and not mallory's either"
+    assert seen["3"] == ("ejb-b.0", False)
 
 
 class Asked(Helper):
@@ -205,7 +225,7 @@ def test_workers_of_every_user_are_told_where_the_daemon_is_as_soon_as_that_can_
     helper = InProcess(tmp_path)
     hands = UsersHands(Spool(tmp_path / "own"), helper)
     hands.own.prepare()
-    hands.begin([ME])
+    hands.begin([ME], "ours")
     file = helper.spools.of(ME) / "manager.json"
     helper.away = True
     hands.publish("http://first")
@@ -229,3 +249,24 @@ def test_workers_of_every_user_are_told_where_the_daemon_is_as_soon_as_that_can_
         hands.read(tmp_path / "own" / "x", 10)
     with pytest.raises(EjbError):
         hands.spool_of("../x")
+
+
+def test_two_daemons_with_one_pattern_of_spools_touch_nothing_of_each_others_jobs(tmp_path: Path) -> None:
+    """Each knows nothing of the other's jobs: it would delete their folders, and lead their workers to itself."""
+    tmp_path.chmod(0o755)
+    helper = InProcess(tmp_path)
+    first, second = (UsersHands(Spool(tmp_path / name), helper) for name in ("first", "second"))
+    for hands, database in ((first, "one"), (second, "another")):
+        hands.begin([], database)
+        hands.publish(f"http://{database}")
+    spool = first.ready(ME)
+    spool.make_job("3f", env={}, script=None, command=None)
+    assert second.job_folders([ME]) == [] and first.job_folders([ME]) == [(spool, {"3f"})]
+    with pytest.raises(EjbError) as refused:
+        second.ready(ME)
+    assert refused.value.code is Code.CONFLICT and "identity.json" in refused.value.sentence()
+    assert "http://one" in (spool.root / "manager.json").read_text()
+    (spool.root / "identity.json").unlink()  # what the sentence says where the first one is gone
+    assert second.ready(ME).root == spool.root and first.job_folders([ME]) == []
+    (spool.root / "identity.json").write_text("[]")
+    assert second.job_folders([ME]) == [], "what its user writes there is believed no more than that"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from ejbd.batch.base import Mailing
 from ejbd.core.view import BatchState
@@ -15,6 +16,7 @@ from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.mail import Mail
 from ejbd.manager.service.mailer import Mailer
 from ejbd.store import marks
+from ejbd.store.models import Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 from tests.unit.test_manager_arrays import end, settle
@@ -203,6 +205,15 @@ async def test_a_recipient_without_a_domain_gets_that_of_the_site(live: LiveWorl
     post = await mailer(live)
     await moved(live, mail=Mail(("BEGIN",), "ada,bob@example.com"))
     assert [to for to, _ in await sent(live, post)] == ["ada@example.org,bob@example.com"]
+
+
+async def test_no_users_name_becomes_an_option_of_the_program(live: LiveWorld) -> None:
+    post = await mailer(live)
+    job = await moved(live, mail=Mail(("BEGIN",)))
+    await live.store.write(lambda session: session.execute(update(Job).where(Job.id == job).values(user="-u")))
+    assert await sent(live, post) == []
+    told = [data for kind, data in live.events(job) if kind == "job.mail"]
+    assert [one["error"] for one in told] == ["'-u' is no address"]
 
 
 async def test_a_look_that_fails_is_not_the_last(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:

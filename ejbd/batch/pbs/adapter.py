@@ -38,16 +38,16 @@ class PbsBatch(Observing):
 
     def _acts(self, identity: Identity) -> Acts:
         """What acts for a user. Raises BatchError where nothing here does."""
-        if self._helper is None:
+        if self.helper is None:
             refuse_others(identity)
             return OwnActs(self.commands, own_environment(self.commands, self._own))
-        return HelpedActs(Helped(self._helper, entry_of(identity), self.commands.counts, "PBS"))
+        return HelpedActs(Helped(self.helper, entry_of(identity), self.commands.counts, "PBS"))
 
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         acts = self._acts(identity)
         qsub = await self._qsub(request)
         found = shutil.which("qsub", path=self.commands.environment.get("PATH")) or "/usr/bin/qsub"
-        if self._helper is not None and request.umask is None:
+        if self.helper is not None and request.umask is None:
             request = replace(request, umask=0o77)  # as ejb-as has it elsewhere
         text = script.whole_script(request, Path(found).parent)
         try:
@@ -216,7 +216,7 @@ class PbsBatch(Observing):
 
     async def doctor(self) -> list[tuple[str, bool, str]]:
         found = await checks.doctor(self, self.commands)
-        return found if self._helper is None else [*found, await asyncio.to_thread(self._helper.examined)]
+        return found if self.helper is None else [*found, await asyncio.to_thread(self.helper.examined)]
 
     async def close(self) -> None:
         """Nothing is held open between commands."""

@@ -68,7 +68,7 @@ class Observing:
         self._submit_timeout_s = submit_timeout_s
         self._change_timeout_s = change_timeout_s
         self._clock = clock
-        self._helper = helper
+        self.helper = helper
         self._read = read_own if helper is None else helper.read
         self._user_at = (lambda _: None) if helper is None else helper.spools.user_at
         self._own = pwd.getpwuid(os.geteuid())

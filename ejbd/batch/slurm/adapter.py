@@ -68,7 +68,7 @@ class SlurmBatch:
             more["PATH"] = path
         self.commands = Commands(plain_environment() | more)
         self.command_counts = self.commands.counts
-        self._helper = helper
+        self.helper = helper
         self._read = read_own if helper is None else helper.read
         self._user_at = (lambda _: None) if helper is None else helper.spools.user_at
         self._whole_nodes = whole_nodes
@@ -91,7 +91,7 @@ class SlurmBatch:
 
     async def observe(self) -> ClusterView:
         now_s = self._clock()
-        own_uid = os.geteuid() if self._helper is None else None
+        own_uid = os.geteuid() if self.helper is None else None
         squeue = Squeue(new_separator(), own_uid=own_uid, timeout_s=self._timeout_s)
         show = ShowNodes(self._whole_nodes, self._timeout_s)
         asking = asyncio.create_task(self._ask_for_reservations())
@@ -117,7 +117,7 @@ class SlurmBatch:
         if unparsed and not jobs:
             raise _unreadable("squeue", jobs_text)
         settings = await self._settings()
-        own = self._helper is None  # of many users' limits none is read: what waits on one tells it
+        own = self.helper is None  # of many users' limits none is read: what waits on one tells it
         limits = await self._limits.look(settings, jobs) if own else ()
         return ClusterView(
             time_s=now_s,
@@ -245,11 +245,11 @@ class SlurmBatch:
 
     def _acts(self, identity: Identity) -> Acts:
         """What acts for a user. Raises BatchError where nothing here does."""
-        if self._helper is None:
+        if self.helper is None:
             refuse_others(identity)
             own = pwd.getpwuid(os.geteuid())
             return OwnActs(self.commands, own, self._environment_of(own))
-        return HelpedActs(Helped(self._helper, entry_of(identity), self.commands.counts, "Slurm"))
+        return HelpedActs(Helped(self.helper, entry_of(identity), self.commands.counts, "Slurm"))
 
     async def _users_environment(self, acts: Acts, request: SubmitRequest) -> dict[str, str] | None:
         """What sbatch is to take for the environment that it was started in; None: none at all, or what it has.
@@ -424,8 +424,8 @@ class SlurmBatch:
         found = await checks.doctor(self, self.commands, self._whole_nodes, self._timeout_s)
         own = Identity.own().user
         config = await self._settings()
-        if self._helper is not None:
-            found = [*found, await asyncio.to_thread(self._helper.examined)]
+        if self.helper is not None:
+            found = [*found, await asyncio.to_thread(self.helper.examined)]
         return [*found, *await charging.examine(self._charges, config, self._query, own, self._timeout_s)]
 
     async def site_rules(self) -> SiteRules:

@@ -56,8 +56,9 @@ class Hands:
         """Job -> user, as far as it matters to which user a job belongs."""
         return {}
 
-    def begin(self, expected: Iterable[str]) -> None:
-        """What has to be there before any job is. `expected`: users with workers that run, and are to be told of us."""
+    def begin(self, expected: Iterable[str], database: str) -> None:
+        """What has to be there before any job is. `expected`: users with workers that run, and are to be told of us.
+        `database`: what names the one that this daemon has."""
         self.own.install_worker()
 
     def in_own(self, jobs: Iterable[str]) -> set[str]:
@@ -65,7 +66,8 @@ class Hands:
         return set(jobs)
 
     def job_folders(self, users: Iterable[str]) -> list[tuple[Spool, set[str]]]:
-        """The jobs that have a folder, by the spool that it is in. Blocks; what cannot be seen is left out."""
+        """The jobs that have a folder, by the spool that it is in. Blocks; what cannot be seen is left out, and so is
+        what belongs to another daemon."""
         return [(self.own, self.own.job_folders())]
 
     def publish(self, url: str) -> None:
@@ -108,7 +110,7 @@ class UsersHands(Hands):
         self._url: str | None = None
         self._told: set[str] = set()
         self._untold: set[str] = set()
-        self._worker = b""
+        self._worker, self._database = b"", ""
         self._lock = threading.Lock()
 
     def spool_of(self, user: str) -> Spool:
@@ -131,6 +133,7 @@ class UsersHands(Hands):
         if user in self._told:
             return spool
         spool.make()
+        spool.claim(self._database)
         spool.install_worker(self._worker)
         for name in _BUILT_HERE:
             file = self.own.root / "dmtcp" / name
@@ -148,8 +151,8 @@ class UsersHands(Hands):
         rows = session.execute(select(Job.id, Job.user).where(Job.id.in_(jobs)))
         return {row.id: row.user for row in rows}
 
-    def begin(self, expected: Iterable[str]) -> None:
-        self._worker = build_worker()
+    def begin(self, expected: Iterable[str], database: str) -> None:
+        self._worker, self._database = build_worker(), database
         with self._lock:
             self._untold.update(expected)
 
@@ -160,7 +163,9 @@ class UsersHands(Hands):
         found = []
         for user in users:
             try:
-                found.append((self.spool_of(user), self.spool_of(user).job_folders()))
+                spool = self.spool_of(user)
+                if spool.database() == self._database:  # else another daemon has jobs there that we know nothing of
+                    found.append((spool, spool.job_folders()))
             except (OSError, EjbError) as error:
                 log.warning("folders-not-seen", user=user, error=str(error))
         return found

@@ -27,6 +27,7 @@ from ejbd.manager.protocol.worker_models import PROTOCOL
 from ejbd.plugins.engines import site_engines
 
 IDENTITY_NAME = "identity.json"
+MOST_IDENTITY_BYTES = 4096
 SPEED_TRIAL_BYTES = 16 << 20
 
 
@@ -66,14 +67,7 @@ class Spool:
         `expected`: jobs that the database believes to have files here. Raises EjbError (CONFLICT): the workers of jobs
         that run on a spool know nothing of another database, nor that database of them.
         """
-        path = self.root / IDENTITY_NAME
-        with spool_faults(path):
-            try:
-                known = str(json.loads(path.read_text())["database"])
-            except FileNotFoundError:
-                known = ""
-            except (ValueError, KeyError, TypeError):
-                raise EjbError(Code.CONFLICT, "cannot be read as the spool's identity", where=str(path)) from None
+        path, known = self.root / IDENTITY_NAME, self.database()
         if known == database:
             return
         jobs = {folder.name for folder in (self.root / "jobs").iterdir()}
@@ -94,6 +88,27 @@ class Spool:
                 hint="is its file system mounted? To give those jobs up, start with a new database",
             )
         self._json(path, {"database": database})
+
+    def database(self) -> str:
+        """Which database the spool says it belongs to; "" where it says nothing yet. Raises EjbError."""
+        path = self.root / IDENTITY_NAME
+        with spool_faults(path):
+            try:
+                return str(json.loads(self.files.read(path, MOST_IDENTITY_BYTES)[0])["database"])
+            except FileNotFoundError:
+                return ""
+            except (ValueError, KeyError, TypeError):
+                raise EjbError(Code.CONFLICT, "cannot be read as the spool's identity", where=str(path)) from None
+
+    def claim(self, database: str) -> None:
+        """Mark a spool that says nothing yet. Raises EjbError (CONFLICT) where it belongs to another database: workers
+        find the daemon by a file in it, and its daemon deletes each folder that belongs to no job it knows of."""
+        if not (known := self.database()):
+            self._json(self.root / IDENTITY_NAME, {"database": database})
+        elif known != database:
+            path = self.root / IDENTITY_NAME
+            hint = f"give each daemon a pattern of its own (`spool`); where the other one is gone, remove {path}"
+            raise EjbError(Code.CONFLICT, "the spool belongs to another daemon's database", where=str(path), hint=hint)
 
     def _folder(self, path: Path) -> Path:
         self.files.folder(path)

@@ -17,6 +17,11 @@ _ALL = (BEGIN, END, FAIL, REQUEUE)
 _RECIPIENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._%+=@,-]{0,255}", re.ASCII)
 
 
+def is_recipient(text: str) -> bool:
+    """Whether a program that sends mail takes this for nothing but an address, or several with commas between."""
+    return _RECIPIENT.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Mail:
     """The events of which a job sends a mail, and the user that gets it ("": its own)."""
@@ -38,7 +43,7 @@ def read_mail(settings: Mapping[str, Given], notes: list[str]) -> tuple[Mail | N
     if asked is None:
         return None, None
     user = to.value or "" if to is not None else ""
-    if to is not None and user and not _RECIPIENT.fullmatch(user):
+    if to is not None and user and not is_recipient(user):
         return None, Refusal(to.where, f"an elastic job sends no mail to {shortened(user)}, which is no address")
     words = [word.strip().upper() for word in (asked.value or "").split(",")]
     kinds: list[str] = []

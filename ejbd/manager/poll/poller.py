@@ -90,7 +90,7 @@ class Poller:
                 if world.clock.drift():  # set in between: the view's times are of another clock than ours
                     return
                 roster = await self.open.now()
-                view = roster.known_in(view)
+                view = roster.known_in(view, by_user=world.hands.by_user)
                 unlisted = roster.unlisted(view)
                 outcomes = await self._gone.outcomes(view, unlisted, self.polls)
                 ends = await self._neighbours.ends(view)

@@ -109,13 +109,13 @@ class Mailer:
         to = letter.to
         if mailing.domain:
             to = ",".join(one if "@" in one or not one else f"{one}@{mailing.domain}" for one in to.split(","))
-        error = ""
+        error = "" if asked.is_recipient(to) else f"{to[:80]!r} is no address"  # an account may be called -u
         try:
-            done: CommandResult = await self._commands.run(
-                [mailing.program, "-s", letter.subject, to], timeout_s=SEND_S
-            )
-            if done.code:
-                error = f"{mailing.program} ended with {done.code}: {done.stderr.strip()[:200]}"
+            if not error:
+                done: CommandResult = await self._commands.run(
+                    [mailing.program, "-s", letter.subject, to], timeout_s=SEND_S
+                )
+                error = f"{mailing.program} ended with {done.code}: {done.stderr.strip()[:200]}" if done.code else ""
         except BatchError as failed:
             error = failed.sentence()
         if error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -235,20 +236,31 @@ class Submissions:
 
 
 async def _looked_at(job: Reading, own: bool) -> Reading:
-    try:
-        found, said = await apart(lambda: with_profile(job.spec, own, job.profiles), LOOK_S)
-    except TimeoutError:
-        found, said = job.spec, ""
-    try:
-        doubted = await apart(lambda: doubt(found), LOOK_S)
-        found = await apart(lambda: with_launcher(found), LOOK_S)
-    except TimeoutError:
-        doubted = ""
-    job = replace(job, spec=found, notes=(*job.notes, *(one for one in (said, doubted) if one)))
-    look = into_folders if job.spec.pbs else with_mpi
-    if not job.spec.pbs and (job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND):
+    """The job with what is seen of its files: in one thread, as far as that comes within `LOOK_S`."""
+    found = [job]
+
+    def look() -> None:
+        for step in (partial(_with_profile, own=own), _with_launcher, _with_mpi):
+            found.append(step(found[-1]))
+
+    with suppress(TimeoutError):
+        await apart(look, LOOK_S)
+    return found[-1]
+
+
+def _with_profile(job: Reading, own: bool) -> Reading:
+    spec, said = with_profile(job.spec, own, job.profiles)
+    return replace(job, spec=spec, notes=(*job.notes, *([said] if said else ())))
+
+
+def _with_launcher(job: Reading) -> Reading:
+    doubted = doubt(job.spec)
+    return replace(job, spec=with_launcher(job.spec), notes=(*job.notes, *([doubted] if doubted else ())))
+
+
+def _with_mpi(job: Reading) -> Reading:
+    if job.spec.pbs:
+        return replace(job, spec=into_folders(job.spec))
+    if job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND:
         return job
-    try:
-        return replace(job, spec=await apart(lambda: look(job.spec), LOOK_S))
-    except TimeoutError:
-        return job
+    return replace(job, spec=with_mpi(job.spec))

@@ -113,17 +113,31 @@ class Roster:
         self.jobs.update(now.jobs)  # a job that was there stays in its place, and new ones came after all others
         self.subjobs.update(now.subjobs)
 
-    def known_in(self, view: ClusterView) -> ClusterView:
-        """The view, with the tags of those batch jobs of ours that have lost them, as their comment was changed."""
-        rows = {row.batch_id: row for rows in self.subjobs.values() for row in rows if row.batch_id}
+    def known_in(self, view: ClusterView, by_user: bool = False) -> ClusterView:
+        """The view, with the tags of those batch jobs of ours that have lost them, as their comment was changed.
+
+        `by_user`: a user's own `sbatch` says which number a subjob has, and that user can make it say any. So a batch
+        job of another user than the subjob's is a stranger's.
+        """
+        claims: dict[str, list[SubjobRow]] = {}
+        for row in (row for rows in self.subjobs.values() for row in rows if row.batch_id):
+            claims.setdefault(row.batch_id, []).append(row)
         jobs = []
         for job in view.jobs:
             if not (job.foreign or job.mark.startswith(TAG_PREFIX)):
-                row = rows.get(job.id) or rows.get(job.base_id)
-                if row is not None and is_ours(job, row):
-                    job = replace(job, tag=row.tag)
+                rows = claims.get(job.id) or claims.get(job.base_id) or []
+                own = [row for row in rows if not by_user or self._user_of(row) in ("", job.user)]
+                if own and is_ours(job, own[-1]):
+                    job = replace(job, tag=own[-1].tag)
+                elif rows and not own:
+                    job = replace(job, foreign=True)
             jobs.append(job)
         return replace(view, jobs=tuple(jobs))
+
+    def _user_of(self, row: SubjobRow) -> str:
+        """ "" where the job is over, and only its subjob is not."""
+        job = self.jobs.get(row.job_id)
+        return "" if job is None else str(job.user)
 
     def unlisted(self, view: ClusterView) -> dict[str, SubjobRow]:
         """Batch id -> open subjob that the view does not show. Not where the id is another job's by now."""
