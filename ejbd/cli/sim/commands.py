@@ -309,6 +309,8 @@ def reproduce(
             raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces", hint=hint)
         with shown():
             paths = reproduce_made(out_dir, Trial(chosen, turns=turns, quick=quick)) if chosen else []
+            for path in paths[:1]:  # what is to be seen at once: counts, and the worst cells first
+                print(path.read_text(encoding="utf-8"))
             if traces is not None and turns:
                 paths += reproduce_turns(traces, out_dir, limit=limit)
             elif traces is not None:
