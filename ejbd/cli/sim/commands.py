@@ -246,7 +246,8 @@ def reproduce(
     limit: Limit = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Average so many runs (speculative).")] = 50,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Play the first rows of each log (guard: and few cells, of busy logs; reshape).")
+        bool,
+        typer.Option("--quick", help="Play the first rows of each log (guard: and few cells, of busy logs; reshape)."),
     ] = False,
     workers: Annotated[
         int, typer.Option("--jobs", min=1, help="Run so many simulations at one time (guard, malleable, reshape).")
@@ -309,11 +310,12 @@ def reproduce(
             raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces", hint=hint)
         with shown():
             paths = reproduce_made(out_dir, Trial(chosen, turns=turns, quick=quick)) if chosen else []
-            for path in paths[:1]:  # what is to be seen at once: counts, and the worst cells first
-                print(path.read_text(encoding="utf-8"))
             if traces is not None and turns:
                 paths += reproduce_turns(traces, out_dir, limit=limit)
-            elif traces is not None:
+            for path in paths:
+                if path.suffix == ".md":  # to be seen at once: counts, and the worst cells first
+                    print(path.read_text(encoding="utf-8"))
+            if traces is not None and not turns:
                 paths += reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     elif what == "reshape":
         from ejbd.studies.reshaping.reproduce import TABLES, reproduce_reshape
