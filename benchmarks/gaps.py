@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Forty runs of rule A (`gaps = "on"`) on a real Slurm: none runs twice at once, and nobody starts later than planned.
+"""Forty runs of rule A (`gaps = "on"`) on a real Slurm: none runs twice at once, and no wide job starts late.
 
     benchmarks/gaps.py [--runs 40] [--rounds 3] [--seed 1] [--out FILE.json]
 
-A private Slurm of four nodes of one processor. In each round somebody's job holds two nodes for nearly three minutes,
+A private Slurm of four nodes of one processor. In each round a job of others holds two nodes for nearly three minutes,
 and a job for all four waits behind it; the two free nodes are the window. The runs come through EJB, passed through,
 one processor each. Their run times follow a lognormal law (median 20 s), and earlier runs of it are in the history.
 Their user asks for nine minutes, which is too long for any window; so without the rule none would run there.
