@@ -73,11 +73,6 @@ class Alongside:
         number = self._numbers.get(name)
         return math.inf if number is None else self._shadow.start[number]
 
-    def heads(self, name: str) -> bool:
-        """Whether a job is the first that waits here: room is being kept for it."""
-        s = self._shadow
-        return s.counts[QUEUED] > 0 and self._names[s.queue[0]] == name
-
     def look(self, now: float, listed: Sequence[Listed], ended: Mapping[str, float | None]) -> Iterator[None]:
         """Bring it up to now, some milliseconds each time. `ended`: how long each ran at full width (None: it never
         began)."""

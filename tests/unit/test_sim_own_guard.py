@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
+from ejbd.core import policy as policies
 from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
+from ejbd.core.bundling.policy import Bundling
+from ejbd.core.decision import Decision
+from ejbd.core.lending import Borrower
+from ejbd.core.policy import Situation
+from ejbd.core.question import Question
+from ejbd.core.state import ElasticState
 from ejbd.errors import EjbError
 from ejbd.sim.own import run_own, run_policy
 from ejbd.sim.run import Policy, run
@@ -28,6 +35,33 @@ def test_bundling_asked_by_its_name_gives_back_what_the_compiled_one_does(seed: 
     off = run(load, Policy.EJB, parameters=replace(given, guard=Guard.OFF), candidates=wide, plain=True)
     assert asked.end.tolist() == kernel.end.tolist() != off.end.tolist()
     assert asked.moves.tolist() == kernel.moves.tolist()
+
+
+class Keeps(Bundling):
+    """A site's own: it lends until what it borrowed has been worth half an hour."""
+
+    name = "keeps"
+
+    def borrows(self, state: ElasticState, now: float) -> Borrower | None:
+        return super().borrows(state, now) if state.work_s > 1800.0 else None
+
+    def answer(self, question: Question) -> Decision:
+        if question.situation is Situation.ASKED_BACK:
+            ASKED.append(question.state.work_s)
+        return super().answer(question)
+
+
+ASKED: list[float] = []
+
+
+def test_a_policy_of_a_site_gives_back_by_its_own_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(policies._POLICIES, "keeps", Keeps)
+    load = busy(3)
+    given, wide = replace(LIVE, lambda_s=10.0), load.jobs.processors >= 4
+    own = run_policy(load, "keeps", candidates=wide, parameters=given, checking=True)
+    bundling = run_policy(load, "bundling", candidates=wide, parameters=given)
+    assert ASKED and min(ASKED) > 1800.0, "it is asked about what it lends alone"
+    assert own.end.tolist() != bundling.end.tolist()
 
 
 def test_a_function_that_returns_nothing_is_told_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def test_made_up_logs_are_played_in_every_cell_once_and_the_worst_is_told_first(
 ) -> None:
     for name, values in (("DELTAS", (1.0, 1.5)), ("LAMBDAS_S", (0.0, 120.0)), ("SHARES", (1.0,))):
         monkeypatch.setattr(madeup, name, values)
-    paths = madeup.reproduce_made(tmp_path, 1, jobs=40)
+    trial = madeup.Trial(madeup.seeds_from(madeup.JUDGED_SEED, 1), jobs=40)
+    paths = madeup.reproduce_made(tmp_path, trial)
     assert [path.name for path in paths] == ["made.md", "made.json", "made.csv"]
     found = json.loads(paths[1].read_text())
     assert len(found["cells"]) == len(Model) * 4 and {cell["seed"] for cell in found["cells"]} == {madeup.JUDGED_SEED}
@@ -92,9 +94,22 @@ def test_made_up_logs_are_played_in_every_cell_once_and_the_worst_is_told_first(
     harm = [max(float(row[7].split()[0]), float(row[9].split()[0])) for row in rows]
     assert harm == sorted(harm, reverse=True)
     page = paths[0].read_text()
-    assert page.startswith(f"# The guard against EASY on made-up logs\n\n{found['verdict']}") and "did not see" in page
+    assert page.startswith(f"# The guard against EASY on made-up logs\n\n{found['verdict']}") and "seeds 900" in page
+    worse = sum(madeup.Cell(**cell).all_jobs > madeup.PROMISED for cell in found["cells"])
+    assert f"| all of them | {len(found['cells'])} | {worse} (" in page
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "made").iterdir()}
-    madeup.reproduce_made(tmp_path, 1, jobs=40)
+    madeup.reproduce_made(tmp_path, trial)
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing was simulated again"
-    tuned = json.loads(madeup.reproduce_made(tmp_path, 1, jobs=40, tuned=True)[1].read_text())
-    assert {cell["seed"] for cell in tuned["cells"]} == {madeup.TUNED_SEED}
+
+
+def test_logs_are_chosen_by_their_seeds_and_few_cells_are_of_busy_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, values in (("QUICK_DELTAS", (1.5,)), ("QUICK_LAMBDAS_S", (600.0,)), ("JOBS", 40)):
+        monkeypatch.setattr(madeup, name, values)
+    monkeypatch.setattr(madeup, "Trial", partial(madeup.Trial, jobs=40))
+    shown = ejb_sim("reproduce", "guard", "--seeds", "40,43", "--quick", "--out", str(tmp_path)).stdout
+    assert "| all of them | 24 |" in shown and "seeds 40, 43" in shown
+    cells = json.loads((tmp_path / "made.json").read_text())["cells"]
+    assert {cell["seed"] for cell in cells} == {40, 43} and min(cell["load"] for cell in cells) >= madeup.BUSY
+    assert "no list of seeds" in ejb_sim("reproduce", "guard", "--seeds", "a", "--out", str(tmp_path), code=2).stderr

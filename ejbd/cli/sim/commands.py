@@ -220,6 +220,13 @@ def generate(
     print(f"{out_file}: {len(log)} jobs", file=sys.stderr if str(out_file) == "-" else sys.stdout)
 
 
+def _seeds(words: str) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(int(word) for word in words.split(",") if word))
+    except ValueError:
+        raise EjbError(Code.INVALID, f"{words!r} is no list of seeds", where="--seeds", hint="say 1,2,3") from None
+
+
 @sim_app.command("reproduce")
 def reproduce(
     what: Annotated[
@@ -239,7 +246,8 @@ def reproduce(
     limit: Limit = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Average so many runs (speculative).")] = 50,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Play the first rows of each log (guard: and few cells; reshape).")
+        bool,
+        typer.Option("--quick", help="Play the first rows of each log (guard: and few cells, of busy logs; reshape)."),
     ] = False,
     workers: Annotated[
         int, typer.Option("--jobs", min=1, help="Run so many simulations at one time (guard, malleable, reshape).")
@@ -259,6 +267,9 @@ def reproduce(
     turns: Annotated[
         bool, typer.Option("--turns", help="Let J0s stay until their turn while others wait beyond theirs (guard).")
     ] = False,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="N,N", help="Make up the logs of these seeds instead (guard).")
+    ] = "",
     tests: Annotated[int, typer.Option("--tests", min=1, help="Draw so many tests (evolving).")] = 1000,
 ) -> None:
     """Make every table and figure of a paper's evaluation, with the paper's values beside ours; or make our own."""
@@ -290,17 +301,21 @@ def reproduce(
             paths = reproduce_overhead(traces, out_dir, limit=limit)
     elif what == "guard":
         from ejbd.studies.paper.guard import reproduce_guard
-        from ejbd.studies.paper.madeup import reproduce_made
+        from ejbd.studies.paper.madeup import JUDGED_SEED, TUNED_SEED, Trial, reproduce_made, seeds_from
         from ejbd.studies.paper.turns import reproduce_turns
 
-        if traces is None and not made:
+        chosen = _seeds(seeds) or seeds_from(TUNED_SEED if tuned else JUDGED_SEED, made)
+        if traces is None and not chosen:
             hint = "or how many logs are to be made up of each model (--made)"
             raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces", hint=hint)
         with shown():
-            paths = reproduce_made(out_dir, made, tuned=tuned, turns=turns) if made else []
+            paths = reproduce_made(out_dir, Trial(chosen, turns=turns, quick=quick)) if chosen else []
             if traces is not None and turns:
                 paths += reproduce_turns(traces, out_dir, limit=limit)
-            elif traces is not None:
+            for path in paths:
+                if path.suffix == ".md":  # to be seen at once: counts, and the worst cells first
+                    print(path.read_text(encoding="utf-8"))
+            if traces is not None and not turns:
                 paths += reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     elif what == "reshape":
         from ejbd.studies.reshaping.reproduce import TABLES, reproduce_reshape

@@ -20,6 +20,7 @@ from ejbd.sim.workload import workload_of
 
 DELTAS = (1.0, 1.1, 1.3, 1.5, 1.6, 2.0, 3.0)
 LAMBDAS_S = (0.0, 120.0, 600.0, 1800.0, 7200.0)
+QUICK_DELTAS, QUICK_LAMBDAS_S = (1.0, 1.3, 1.5, 2.0), (0.0, 120.0, 600.0, 1800.0)
 SHARES = (1.0, 0.2)  # of the jobs of 8 processors and more that are elastic
 JOBS = 1000
 SHAPES = ((64, 0.95, 10.0), (32, 0.7, 5.0), (128, 1.0, 2.0), (256, 0.85, 10.0), (64, 0.6, 3.0), (32, 0.95, 5.0),
@@ -27,7 +28,12 @@ SHAPES = ((64, 0.95, 10.0), (32, 0.7, 5.0), (128, 1.0, 2.0), (256, 0.85, 10.0), 
 TUNED_SEED, JUDGED_SEED = 500, 900  # the first of the logs that constants were chosen on, and of those they are held on
 NARROWEST = 8
 PROMISED, WORST, WORST_OTHERS = 1.0, 3.0, 5.0  # per cent
+BUSY = 0.85  # a load
 SHOWN = 20
+HEAD = ("model", "seed", "processors", "load", "elastic share", "Delta", "lambda (s)", "all", "elastic", "others")
+COUNTED = (
+    "model", "cells", f"all above {PROMISED:g} % (worst)", "elastic", "others", "pooled, all / others",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,52 +73,83 @@ class Cell:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def reproduce_made(out: Path, logs: int, *, tuned: bool = False, jobs: int = JOBS, turns: bool = False) -> list[Path]:
-    """Play so many logs of each model in every cell; write made.md, made.json and made.csv (made-with-turns.md and
-    so on) to `out`.
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is played: logs of these seeds, of each model, in all cells or a few (`quick`), with `turns` or without."""
 
-    What `out` has of a log is not played again. `tuned`: the logs on which the constants of the guard were chosen,
-    rather than others of the same models. `turns`: J0s stay until their turn where others wait beyond theirs.
+    seeds: tuple[int, ...]
+    jobs: int = JOBS
+    turns: bool = False
+    quick: bool = False
+
+    @property
+    def deltas(self) -> tuple[float, ...]:
+        return QUICK_DELTAS if self.quick else DELTAS
+
+    @property
+    def lambdas_s(self) -> tuple[float, ...]:
+        return QUICK_LAMBDAS_S if self.quick else LAMBDAS_S
+
+    @property
+    def name(self) -> str:
+        """Of the files that tell it."""
+        return "made-with-turns" if self.turns else "made"
+
+    @property
+    def shapes(self) -> tuple[tuple[int, float, float], ...]:
+        """Of the logs; of few cells the busy ones, where harm is."""
+        return tuple(shape for shape in SHAPES if not self.quick or shape[1] >= BUSY)
+
+
+def seeds_from(first: int, logs: int) -> tuple[int, ...]:
+    return tuple(range(first, first + logs))
+
+
+def reproduce_made(out: Path, trial: Trial) -> list[Path]:
+    """Play the logs of a trial and write made.md, made.json and made.csv (made-with-turns.md and so on) to `out`.
+
+    What `out` has of a log is not played again, so that what was interrupted goes on.
     """
-    kept = out / ("made-with-turns" if turns else "made")
+    kept = out / (f"{trial.name}-quick" if trial.quick else trial.name)
     kept.mkdir(parents=True, exist_ok=True)
     cells: list[Cell] = []
-    names = [(model, number) for number in range(logs) for model in Model]
-    for done, (model, number) in enumerate(names):
-        progress.tell(f"{model.value}, log {number + 1} of {logs}", done / len(names))
-        seed = (TUNED_SEED if tuned else JUDGED_SEED) + number
-        path = kept / f"{model.value}-{seed}-{jobs}.json"
+    names = [(model, seed) for seed in trial.seeds for model in Model]
+    for done, (model, seed) in enumerate(names):
+        progress.tell(f"{model.value}, seed {seed}", done / len(names))
+        path = kept / f"{model.value}-{seed}-{trial.jobs}.json"
         if not path.exists():
-            cells_left = (len(names) - done) * len(SHARES) * len(DELTAS) * len(LAMBDAS_S)
-            found = [cell.to_json() for cell in _play(model, number, seed, jobs, cells_left, turns)]
+            cells_left = (len(names) - done) * len(SHARES) * len(trial.deltas) * len(trial.lambdas_s)
+            found = [cell.to_json() for cell in _play(model, seed, trial, cells_left)]
             fresh = path.with_suffix(".new")
             fresh.write_text(json.dumps(found), encoding="utf-8")
             fresh.replace(path)
         cells += [_cell(row) for row in json.loads(path.read_text(encoding="utf-8"))]
-    return _write(out, cells, logs, tuned, jobs, turns)
+    return _write(out, cells, trial)
 
 
 def _cell(row: dict[str, Any]) -> Cell:
     return Cell(**{**row, "all_s": tuple(row["all_s"]), "others_s": tuple(row["others_s"])})
 
 
-def _play(model: Model, number: int, seed: int, jobs: int, again: int, turns: bool) -> Iterator[Cell]:
-    processors, load, most = SHAPES[number % len(SHAPES)]
+def _play(model: Model, seed: int, trial: Trial, again: int) -> Iterator[Cell]:
+    jobs, shapes = trial.jobs, trial.shapes
+    first = JUDGED_SEED if seed >= JUDGED_SEED else TUNED_SEED
+    processors, load, most = shapes[(seed - first) % len(shapes)]
     log = generate(model, jobs=jobs, processors=processors, seed=seed, load=load, overestimate=most)
     workload = workload_of(log, model.value, processors=processors)
     wide = workload.jobs.processors >= NARROWEST
     easy = run(workload, Policy.EASY).end - workload.jobs.submit
     for share in SHARES:
         candidates = wide & (np.random.default_rng(seed).random(jobs) < share)
-        for delta in DELTAS:
-            for lambda_s in LAMBDAS_S:
+        for delta in trial.deltas:
+            for lambda_s in trial.lambdas_s:
                 given = BundlingParameters(
                     suspend=True,
                     order=Order.LEAST_WORK,
                     guard=Guard.ON,
                     delta=delta,
                     lambda_s=lambda_s,
-                    j0_in_turn=turns,
+                    j0_in_turn=trial.turns,
                 )
                 outcome = run(workload, Policy.EJB, parameters=given, candidates=candidates, again=again)
                 after, elastic = outcome.end - workload.jobs.submit, outcome.elastic != 0
@@ -147,9 +184,8 @@ def _pooled(cells: Sequence[Cell]) -> str:
     return f"{change(sums[0], sums[1]):+.1f} / {change(sums[2], sums[3]):+.1f}"
 
 
-def _write(out: Path, cells: Sequence[Cell], logs: int, tuned: bool, jobs: int, turns: bool) -> list[Path]:
+def _write(out: Path, cells: Sequence[Cell], trial: Trial) -> list[Path]:
     worst = sorted(cells, key=lambda cell: -max(cell.all_jobs, cell.others))
-    head = ("model", "seed", "processors", "load", "elastic share", "Delta", "lambda (s)", "all", "elastic", "others")
     rows = [
         (cell.model, str(cell.seed), str(cell.processors), f"{cell.load:g}", f"{cell.share:g}", f"{cell.delta:g}",
          f"{cell.lambda_s:g}", f"{cell.all_jobs:+.1f} %",
@@ -162,32 +198,47 @@ def _write(out: Path, cells: Sequence[Cell], logs: int, tuned: bool, jobs: int, 
                 cell for cell in cells
                 if (cell.model, cell.lambda_s, cell.delta) == (model.value, lambda_s, delta)
             ])
-            for delta in DELTAS
+            for delta in trial.deltas
         )]
-        for model in Model for lambda_s in LAMBDAS_S
+        for model in Model for lambda_s in trial.lambdas_s
     ]  # fmt: skip
-    seeds = f"seeds {cells[0].seed} to {max(cell.seed for cell in cells)}"
-    which = "on which its constants were chosen" if tuned else "which the choice of its constants did not see"
-    broken = [f"| {model.value} | {_share(cells, model)} |" for model in Model]
-    name = "made-with-turns" if turns else "made"
-    paths = [out / f"{name}.{end}" for end in ("md", "json", "csv")]
+    counts = [[model.value, *_counts([cell for cell in cells if cell.model == model.value])] for model in Model]
+    counts.append(["all of them", *_counts(cells)])
+    paths = [out / f"{trial.name}.{end}" for end in ("md", "json", "csv")]
     text = (
         f"# The guard against EASY on made-up logs\n\n{verdict(cells)}\n\n"
-        f"{logs} logs of each of {len(Model)} models, {jobs} jobs each, {seeds}, {which}."
-        f"{' J0s stay until their turn while another job waits beyond its own.' if turns else ''}\n\n"
-        f"| model | cells above {PROMISED:g} %: all, not elastic |\n|---|--:|\n" + "\n".join(broken) + "\n\n"
-        f"The worst cells, by the jobs that they harm most:\n\n{markdown_table(head, rows[:SHOWN])}\n\n"
+        f"{len(trial.seeds)} logs of each of {len(Model)} models, {trial.jobs} jobs each, seeds {_told(trial.seeds)}."
+        f"{' J0s stay until their turn while others are later than elastic jobs.' if trial.turns else ''}\n\n"
+        f"{markdown_table(COUNTED, counts)}\n"
+        f"The worst cells, by the jobs that they harm most:\n\n{markdown_table(HEAD, rows[:SHOWN])}\n"
         "All cells of a model pooled, change of the mean turnaround in per cent, all jobs / those that are not elastic:"
-        f"\n\n{markdown_table(('model', 'lambda (s)', *(f'Delta {one:g}' for one in DELTAS)), pooled)}"
+        f"\n\n{markdown_table(('model', 'lambda (s)', *(f'Delta {one:g}' for one in trial.deltas)), pooled)}"
     )
     paths[0].write_text(text, encoding="utf-8")
-    document = {"verdict": verdict(cells), "tuned": tuned, "turns": turns, "cells": [cell.to_json() for cell in cells]}
+    document = {
+        "verdict": verdict(cells),
+        "seeds": trial.seeds,
+        "turns": trial.turns,
+        "cells": [cell.to_json() for cell in cells],
+    }
     paths[1].write_text(json.dumps(document, allow_nan=False) + "\n", encoding="utf-8")
-    write_csv(paths[2], head, rows)
+    write_csv(paths[2], HEAD, rows)
     return paths
 
 
-def _share(cells: Sequence[Cell], model: Model) -> str:
-    here = [cell for cell in cells if cell.model == model.value]
-    figures = ([cell.all_jobs for cell in here], [cell.others for cell in here])
-    return ", ".join(f"{100 * sum(one > PROMISED for one in each) / len(here):.1f} %" for each in figures)
+def _told(seeds: Sequence[int]) -> str:
+    if len(seeds) > 2 and tuple(seeds) == seeds_from(seeds[0], len(seeds)):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def _counts(cells: Sequence[Cell]) -> list[str]:
+    """Of some cells: how many there are, in how many each of the three kinds of jobs is harmed, and how much at worst;
+    and all of them pooled."""
+    figures = (
+        [cell.all_jobs for cell in cells],
+        [cell.elastic_percent or 0.0 for cell in cells],
+        [cell.others for cell in cells],
+    )
+    harmed = [f"{sum(one > PROMISED for one in each)} ({max(each):+.1f} %)" for each in figures]
+    return [str(len(cells)), *harmed, _pooled(cells)]
