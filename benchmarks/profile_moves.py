@@ -1,12 +1,13 @@
 """The move of an application by its profile, by width, beside its own stop and restart by hand.
 
     benchmarks/profile_moves.py                                        # the program of the tests
-    benchmarks/profile_moves.py cp2k                                   # a case of the tests; pwscf, openfoam, torchrun
+    benchmarks/profile_moves.py cp2k                                   # a case of the tests: pwscf, openfoam, torchrun,
+                                                                       # lammps, gromacs, mpi4py
     benchmarks/profile_moves.py lammps CASE -- mpirun -np 2 lmp -in in.melt
 
 A move is: told to stop until it has ended, the state copied, the preparation, and the start until its first step. By
 hand it is the same without the copy and the profile's watching: the signal or the file, the wait, the same commands.
-Both are done in turn, from the same state. The seconds are the medians of some rounds; what counts is the ratio.
+Both are done in turn, from the same state. The seconds are medians of some rounds, by phase; the ratio is of the whole.
 """
 
 from __future__ import annotations
@@ -32,11 +33,9 @@ from ejbd.profiles.command import split
 from ejbd.profiles.filling import values_of
 from ejbd.profiles.profile import Profile
 from ejbd.profiles.reading import named, parse, read_all
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tests.fakes import applications  # noqa: E402  # of the same checkout
+from harness import ROOT, machine
+from tests.fakes import applications  # of the same checkout
+from tests.integration.test_profiles_applications import LAMMPS, MPI4PY, SYSTEMS_PYTHON, water
 
 OWN = """
 [field]
@@ -48,7 +47,23 @@ state = ["state.json"]
 progress = { line = "^step +(\\\\d+)" }
 """
 LONGEST_S = 120.0
+PHASES = ("stop", "copy", "prepare", "start-up", "all")
 STEPS = 100_000  # more than all moves take
+
+
+def _lammps(case: Path, steps: int) -> None:
+    (case / "in.melt").write_text(LAMMPS.replace("run 1500", f"run {steps}"))
+
+
+def _gromacs(case: Path, steps: int) -> None:
+    case.rmdir()
+    water(case, steps)
+
+
+def _nothing(case: Path, steps: int) -> None:
+    """It has no input."""
+
+
 # Those that have a case in the tests: it, what is done with it first, the command, and widths that it can have.
 MADE: dict[str, tuple[Callable[[Path, int], None], str, str, str]] = {
     "cp2k": (applications.cp2k, "", "mpirun -np 1 --oversubscribe cp2k.psmp -i w.inp", "1,2"),
@@ -60,7 +75,21 @@ MADE: dict[str, tuple[Callable[[Path, int], None], str, str, str]] = {
         "mpirun -np 1 --oversubscribe torchrun --nproc_per_node=1 train_torch.py",
         "1,2",
     ),
+    "lammps": (_lammps, "", "mpirun -np 1 --oversubscribe lmp -in in.melt", "1,2"),
+    "gromacs": (
+        _gromacs,
+        "",
+        "mpirun -np 1 --oversubscribe gmx_mpi mdrun -deffnm md -ntomp 1 -notunepme -npme 0 -pin off",
+        "1,2",
+    ),
+    "mpi4py": (
+        _nothing,
+        "",
+        f"mpirun -np 1 --oversubscribe {SYSTEMS_PYTHON} {ROOT}/tests/fakes/field_mpi4py.py 240 {STEPS} 0.02",
+        "1,2",
+    ),
 }
+OWN_PROFILES = {"": OWN, "mpi4py": MPI4PY}
 # To each width (1: the wide one) from the other and from itself, as often one way as the other.
 ORDER = (
     (1, "profile"), (1, "hand"), (0, "hand"), (0, "profile"), (1, "hand"), (1, "profile"), (0, "profile"), (0, "hand"),
@@ -102,32 +131,52 @@ def first_step(run: Run) -> None:
         sys.exit(f"it ended before it was told to stop ({run.judged().why}): take a longer case\n{said}")
 
 
-def by_profile(case: Case, run: Run, before: int, ranks: int, kept: Path) -> tuple[Run, float]:
-    began = time.monotonic()
+class Timed:
+    """Seconds of each phase of a move, one after the other."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, float] = {}
+        self._last = self._began = time.monotonic()
+
+    def passed(self, phase: str) -> None:
+        now = time.monotonic()
+        self.of[phase], self._last = now - self._last, now
+        self.of["all"] = now - self._began
+
+
+def by_profile(case: Case, run: Run, before: int, ranks: int, kept: Path) -> tuple[Run, dict[str, float]]:
+    timed = Timed()
     run.stop()
+    timed.passed("stop")
     copy_state(case.folder, [filled(one, case.values) for one in case.profile.state], kept)
+    timed.passed("copy")
     launch = case.launch(ranks, before)
     prepare(launch, case.folder, case.folder.parent / "prepare")
+    timed.passed("prepare")
     following = case.begun(launch, ranks)
     first_step(following)
-    return following, time.monotonic() - began
+    timed.passed("start-up")
+    return following, timed.of
 
 
-def by_hand(case: Case, run: Run, before: int, ranks: int) -> tuple[Run, float]:
+def by_hand(case: Case, run: Run, before: int, ranks: int) -> tuple[Run, dict[str, float]]:
     stop = case.profile.stop
     heard = [] if stop.file else [one.pid for one in run.ranks()]
-    began = time.monotonic()
+    timed = Timed()
     if stop.file:
         (case.folder / filled(stop.file, case.values)).touch()
     for pid in heard[:1] if stop.to == "one-rank" else heard:
         os.kill(pid, getattr(signal, f"SIG{stop.signal}"))
     run.process.wait(LONGEST_S)
+    timed.passed("stop")
     launch = case.launch(ranks, before)
     for line in launch.prepare:
         subprocess.run(["sh", "-c", line], cwd=case.folder, check=True, stdout=subprocess.DEVNULL)
+    timed.passed("prepare")
     following = case.begun(launch, ranks)
     first_step(following)
-    return following, time.monotonic() - began
+    timed.passed("start-up")
+    return following, timed.of
 
 
 def main() -> None:
@@ -136,18 +185,21 @@ def main() -> None:
     asked.add_argument("case", nargs="?", type=Path)
     asked.add_argument("--widths", default="")
     asked.add_argument("--rounds", type=int, default=5)
+    asked.add_argument("--longest", type=float, default=450.0, help="seconds after which no further round begins")
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
     given, command = asked.parse_args(words[:at]), words[at + 1 :]
     made = MADE.get(given.profile) if given.case is None else None
     narrow, wide = (int(word) for word in (given.widths or (made[3] if made else "1,2")).split(","))
-    profile = named(given.profile, read_all()) if given.profile else parse(OWN, "the tests' own")[0]
+    theirs_too = OWN_PROFILES.get(given.profile)
+    profile = parse(theirs_too, "the tests")[0] if theirs_too else named(given.profile, read_all())
     command = (
         command
         or (made[2].split() if made else [])
         or [sys.executable, str(ROOT / "tests" / "fakes" / "reshapable.py"), "100000", "0.05"]
     )
-    took: dict[tuple[str, int], list[float]] = {}
+    took: dict[tuple[str, int], list[dict[str, float]]] = {}
+    began, rounds = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "case"
         shutil.copytree(given.case, folder) if given.case else folder.mkdir()
@@ -161,7 +213,8 @@ def main() -> None:
         try:
             first_step(run)
             before = narrow
-            for _ in range(given.rounds):
+            while rounds < given.rounds and (not rounds or time.monotonic() - began < given.longest):
+                rounds += 1
                 for ranks, way in ORDER:
                     ranks = wide if ranks else narrow
                     if way == "profile":
@@ -173,11 +226,14 @@ def main() -> None:
         finally:
             if not run.ended():
                 run.kill()
-    print(f"{profile.name}: median seconds of a move to a width, {2 * given.rounds} moves each way")
-    print(f"{'ranks':>6} {'by profile':>11} {'by hand':>9} {'ratio':>6}")
+    print(f"{profile.name}: median seconds of a move to a width, {2 * rounds} moves each way; {machine()}")
+    print(f"{'ranks':>5} {'way':>8} " + " ".join(f"{phase:>8}" for phase in PHASES) + f" {'ratio':>6}")
     for ranks in (narrow, wide):
-        theirs, ours = (statistics.median(took[way, ranks]) for way in ("hand", "profile"))
-        print(f"{ranks:>6} {ours:>11.3f} {theirs:>9.3f} {ours / theirs:>6.2f}")
+        theirs = statistics.median(one["all"] for one in took["hand", ranks])
+        for way in ("hand", "profile"):
+            told = [statistics.median(one.get(phase, 0.0) for one in took[way, ranks]) for phase in PHASES]
+            figures = " ".join(f"{seconds:>8.3f}" for seconds in told)
+            print(f"{ranks:>5} {way:>8} {figures} {told[-1] / theirs:>6.2f}")
 
 
 if __name__ == "__main__":

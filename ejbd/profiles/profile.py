@@ -46,17 +46,19 @@ class Match(_Said):
 
 
 class Name(_Said):
-    """Where a word of the profile's texts comes from: the value of an option, or what a line of a file says."""
+    """Where a word of the profile's texts comes from: the value of an option, the nth word of the program's that is no
+    option (`argument`), or what a line of a file says."""
 
     option: str = ""
+    argument: int = Field(0, ge=0)
     file: str = ""
     line: Pattern = ""
     otherwise: str | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if bool(self.option) == bool(self.file) or bool(self.file) != bool(self.line):
-            raise ValueError("a name is the value of an `option`, or what a `line` of a `file` says")
+        if sum(map(bool, (self.option, self.argument, self.file))) != 1 or bool(self.file) != bool(self.line):
+            raise ValueError("a name is the value of an `option`, an `argument`, or what a `line` of a `file` says")
         return self
 
 

@@ -188,7 +188,7 @@ def test_it_starts_on_what_is_free_widens_and_its_result_is_as_its_profile_says(
         assert (final["state"], final["exit_code"]) == ("completed", 0), (final, output.read_text()[-3000:])
         told = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         widths = [epoch["ranks"] for epoch in told]
-        assert widths[0] == one.least and len(widths) > 1 and widths[1] > widths[0], widths
+        assert widths[0] == one.least and len(widths) > 1 and widths[1] > widths[0], daemon.trace(job)()
         assert "epoch.failed" not in daemon.kinds(job), daemon.trace(job)()
         one.same(case, alone)
         nothing_left(daemon, site, job)

@@ -214,6 +214,11 @@ def test_a_launch_of_another_program_or_of_a_case_that_is_not_fit_is_not_run_by_
     (tmp_path / "in.melt").write_text("fix h all halt 20 v_s > 0\nwrite_restart melt.last\n")
     assert why_not(launch_file(tmp_path, "lmp", "-in", "in.melt"), lammps) == ""
     assert "no option -deffnm" in unfit(PROFILES["gromacs"], ["gmx", "mdrun"], str(tmp_path))
+    scf = tmp_path / "h2.in"
+    for calculation, says in (("'vc-relax'", ""), ("'scf'", "no line of h2.in is like")):
+        scf.write_text(f"&control\n calculation = {calculation}\n/\n")
+        found = unfit(PROFILES["pwscf"], ["pw.x", "-i", "h2.in"], str(tmp_path))
+        assert bool(found) == bool(says) and says in found, "a single SCF would begin anew with each move"
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,12 @@ def test_names_come_from_options_and_from_lines_of_files() -> None:
     assert filled("rm {outdir}/{prefix}.wfc* {other}", {"outdir": "a b", "prefix": "si"}, for_shell=True) == (
         "rm 'a b'/si.wfc* {other}"
     )
+    assert values_of(quantum, ["pw.x", "-nk", "2", "-i", "si.in"], reads) == values
+    mine = LEAST.replace("[mine]", '[mine]\nnames = { input = { argument = 1 } }')
+    third = Profile.model_validate(tomllib.loads(mine)["mine"])
+    assert values_of(third, ["mb", "-q", "run.nex"], reads) == {"input": "run.nex"}
+    with pytest.raises(EjbError, match="has no argument 1"):
+        values_of(third, ["mb", "-q"], reads)
     with pytest.raises(EjbError, match="has no option -deffnm"):
         values_of(SHIPPED_PROFILES["gromacs"], ["gmx", "mdrun"], reads)
 
@@ -221,3 +227,10 @@ def test_how_far_it_is_is_what_the_log_said_last() -> None:
     assert about is not None
     text = "   nsteps                         = 2500\n           Step           Time\n            400        0.8\n"
     assert how_far(about, {"md.log": text}, VALUES) == (400.0, 2500.0)
+    quantum = SHIPPED_PROFILES["pwscf"].progress
+    assert quantum is not None
+    head, iteration = "     nstep                     =           60\n", "     iteration #  7     ecut=    30.00 Ry\n"
+    dynamics = f"{head}{iteration}     Entering Dynamics:    iteration =     5\n{iteration}"
+    assert how_far(quantum, {"stdout": dynamics}, {}) == (5.0, 60.0), "and not the iteration of an SCF"
+    relaxes = f"{head}{iteration}     number of scf cycles    =   3\n     number of bfgs steps    =   2\n{iteration}"
+    assert how_far(quantum, {"stdout": relaxes}, {}) == (3.0, None), "nstep is the most that it may need"

@@ -23,6 +23,8 @@ def values_of(profile: Any, words: Sequence[str], reads: ReadsFile) -> Dict[str,
         value: Optional[str]
         if one.option:
             value, where = option(words, one.option), "the command has no option %s" % one.option
+        elif getattr(one, "argument", 0):  # a job of an older daemon's has none
+            value, where = argument(words, one.argument), "the command has no argument %d" % one.argument
         else:
             path = filled(one.file, found)
             text = reads(path)
@@ -62,13 +64,22 @@ def edited(text: str, assignments: Mapping[str, str]) -> str:
 
 
 def option(words: Sequence[str], name: str) -> Optional[str]:
-    """The value of a program's option; None where it is not there."""
+    """The value of a program's option, which may have several spellings (`-in|-i`); None where it is not there."""
+    spellings = name.split("|")
     for at, word in enumerate(words):
-        if word == name and at + 1 < len(words):
+        if word in spellings and at + 1 < len(words):
             return words[at + 1]
-        if word.startswith("%s=" % name):
-            return word[len(name) + 1 :]
+        head, equals, value = word.partition("=")
+        if equals and head in spellings:
+            return value
     return None
+
+
+def argument(words: Sequence[str], number: int) -> Optional[str]:
+    """The nth word behind the program that is no option; which options have values is not known. None: there are less.
+    """
+    plain = [word for word in words[1:] if not word.startswith("-")]
+    return plain[number - 1] if number <= len(plain) else None
 
 
 def with_options(words: Sequence[str], options: Sequence[str]) -> List[str]:
