@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -406,6 +407,8 @@ async def test_what_follows_a_stage_that_has_failed_for_good_never_begins(chaini
     """The batch system may have ended it by itself before the failure is seen."""
     live, flow = chaining, await begun(chaining, FOUR)
     await flow.start("prepare")
+    number = live.batch.of(flow.tag("prepare")).id
+    live.batch.jobs[number] = replace(live.batch.jobs[number], state=BatchState.ENDING)
     live.batch.end(flow.tag("search"), BatchState.CANCELLED, None)
     await live.poll(2)
     await live.act()
@@ -419,6 +422,19 @@ async def test_what_follows_a_stage_that_has_failed_for_good_never_begins(chaini
         await live.act()
     assert again.states() == {"a": "failed", "b": "dropped", "c": "dropped", "d": "dropped"}
     assert again.row().state == "failed" and not live.batch.live()
+
+
+async def test_what_a_user_cancels_before_it_can_follow_has_ended_at_once(chaining: LiveWorld) -> None:
+    live, flow = chaining, await begun(chaining, FOUR)
+    await flow.start("prepare")
+    live.batch.end(flow.tag("search"), BatchState.CANCELLED, None)
+    await live.poll(2)
+    await live.act()
+    assert flow.states()["prepare"] == "submitted" and flow.states()["search"] == "failed"
+    assert "cancelled" in flow.stages()["search"].reason
+    await flow.end("prepare")
+    assert flow.states() == {"prepare": "completed", "search": "failed", "merge": "dropped"}
+    assert flow.row().state == "failed"
 
 
 async def test_several_needs_are_waited_for_together(chaining: LiveWorld) -> None:

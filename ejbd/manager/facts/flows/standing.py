@@ -9,6 +9,7 @@ from functools import cached_property
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ejbd.core.view import BatchState, ClusterView
 from ejbd.manager.facts.context import Context
 from ejbd.store.models import IdempotencyKey, Job, Subjob, Workflow, WorkflowRun, WorkflowStage
 from ejbd.store.states import JobState, StageState, WorkflowState
@@ -16,6 +17,7 @@ from ejbd.wire.kinds import JobKind
 from ejbd.workflow.graph import Group, groups
 from ejbd.workflow.plan import OnFailure, Plan, PlanMode
 
+_GOES_ON = (BatchState.PENDING, BatchState.HELD, BatchState.RUNNING, BatchState.SUSPENDED)
 RETRY_S = 10.0  # after a job could not be made for a reason that passes
 
 
@@ -33,6 +35,7 @@ class Standing:
     jobs: Mapping[str, Job]
     after: Mapping[str, Mapping[str, str]]  # of allocations that follow others in the batch system: its jobs, by need
     numbers: Mapping[str, str]  # what it calls the jobs that are passed through, by their ids
+    view: ClusterView | None = None  # of the latest poll
 
     @cached_property
     def plan(self) -> Plan:
@@ -57,20 +60,23 @@ class Standing:
     def ends(self) -> list[WorkflowStage]:
         """Allocations with a job that has ended, or is no longer known.
 
-        Not yet one that was to follow and has not begun, while what it needs is under way: that explains its end.
+        Not yet one that was to follow and has not begun, while what it needs may be ending: that would explain its end.
+        What the batch system shows to be running explains none: a user has ended what was to follow.
         """
         found = []
         for stage in self.stages.values():
             job = self.job(stage)
             over = stage.state == StageState.SUBMITTED and (job is None or JobState(job.state).terminal)
-            if over and not (job is not None and job.start_s is None and self._follows_what_runs(stage)):
+            if over and not (job is not None and job.start_s is None and self._may_be_explained(stage)):
                 found.append(stage)
         return found
 
-    def _follows_what_runs(self, stage: WorkflowStage) -> bool:
+    def _may_be_explained(self, stage: WorkflowStage) -> bool:
         for need, number in self.after.get(stage.name, {}).items():
             job = self.job(self.stages[need])
-            if job is not None and not JobState(job.state).terminal and self.numbers.get(job.id) == number:
+            if job is None or JobState(job.state).terminal or self.numbers.get(job.id) != number:
+                continue
+            if self.view is None or not any(seen.id == number and seen.state in _GOES_ON for seen in self.view.jobs):
                 return True
         return False
 
@@ -121,10 +127,10 @@ def open_ids(session: Session) -> list[str]:
 
 def standing(ctx: Context, id: str) -> Standing:
     """The workflow of this id, which is there."""
-    return standing_of(ctx.session, ctx.session.scalars(select(Workflow).where(Workflow.id == id)).one())
+    return standing_of(ctx.session, ctx.session.scalars(select(Workflow).where(Workflow.id == id)).one(), ctx.view)
 
 
-def standing_of(session: Session, workflow: Workflow) -> Standing:
+def standing_of(session: Session, workflow: Workflow, view: ClusterView | None = None) -> Standing:
     query = select(WorkflowStage).where(WorkflowStage.workflow_id == workflow.id).order_by(WorkflowStage.ordinal)
     stages = list(session.scalars(query))
     ids = [stage.job_id for stage in stages if stage.job_id is not None]
@@ -145,6 +151,7 @@ def standing_of(session: Session, workflow: Workflow) -> Standing:
         found,
         {name: dict(some) for name, some in latest.items() if some},
         numbers,
+        view,
     )
 
 
