@@ -7,7 +7,7 @@ from typing import Literal
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0029"
+revision = "0027"
 down_revision = "0026"
 branch_labels = None
 depends_on = None
