@@ -141,11 +141,13 @@ NEEDS_A_PROCESS: dict[tuple[object, ...], str] = {
 LEFT_TO_NIGHTLY: dict[tuple[object, ...], str] = {
     ("local", CrashPoint.JOB_AFTER_COMMIT, START): "tick.after-commit is on disk, too",
     ("local", CrashPoint.SUBMIT_AFTER_CALL, GROWTH): "Slurm is asked at the same point",
-    ("local", CrashPoint.REPORT_AFTER_COMMIT, GROWTH): "operation.after-lease breaks a worker's connection, too",
+    ("local", CrashPoint.REPORT_AFTER_COMMIT, GROWTH): "Slurm's report.before-commit breaks a connection, too",
+    ("local", CrashPoint.OPERATION_AFTER_LEASE, GROWTH): "Slurm's report.before-commit breaks a connection, too",
+    ("gap", CrashPoint.STAY_AFTER_CALL): "Slurm is asked at submit.after-call; unit/test_manager_gaps.py has deaths",
     ("slurm", CrashPoint.SUBMIT_AFTER_BEGIN, FIRST_SUBJOB): "the next point has the same files",
     ("slurm", CrashPoint.CANCEL_AFTER_CALL, START): "OpenPBS is asked at the same point",
     ("openpbs", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB): "Slurm is asked at the same point",
-    ("on", CrashPoint.BEGIN_AFTER_CALL): "the one before it is killed in a transaction; a gap's is asked",
+    ("on", CrashPoint.BEGIN_AFTER_CALL): "standby.before-commit is on the same way",
 }
 
 

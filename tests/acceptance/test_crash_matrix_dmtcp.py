@@ -50,6 +50,7 @@ def _parameters() -> Iterator[object]:
         yield pytest.param(point, nth, True, marks=pytest.mark.dmtcp, id=f"real-{point.value}:{nth}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("point", "nth", "real"), list(_parameters()))
 def test_a_move_survives_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: CrashPoint, nth: int, real: bool

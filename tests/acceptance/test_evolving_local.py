@@ -32,6 +32,7 @@ def all_ended(daemon: Daemon, job: str) -> dict[str, Any]:
     return daemon.job(job)
 
 
+@pytest.mark.nightly("test_evolving_slurm.py asks for 12 from inside; unit/test_manager_evolving.py has 4, 12, 4")
 def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path) -> None:
     paced = tmp_path / "paced"
     subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True)

@@ -51,6 +51,7 @@ def test_a_tail_is_replaced_from_inside_the_job(paced: Paced, site: LocalSite) -
     nothing_left(paced.daemon, site, job)
 
 
+@pytest.mark.nightly("unit/test_manager_evolving_guaranteed.py loses that of J0 and of an increment")
 @pytest.mark.parametrize("step", [pytest.param(1, marks=ALL), 2, pytest.param(3, marks=ALL)])
 def test_a_node_is_lost(paced: Paced, site: LocalSite, step: int) -> None:
     """As on Slurm; a worker that is killed takes its batch job with it here. In its narrow steps that is J0's, in the

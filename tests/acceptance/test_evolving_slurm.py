@@ -48,7 +48,7 @@ def paced(cluster: SlurmCluster, program: Path, tmp_path: Path) -> Iterator[Pace
     cluster.empty()
 
 
-@pytest.mark.nightly("test_evolving_local.py has it; the one that asks from inside is here by default")
+@pytest.mark.nightly("unit/test_manager_evolving.py has 4, 12, 4; the one that asks from inside has them here")
 def test_holds_4_then_12_then_4_and_computes_the_same(paced: Paced) -> None:
     daemon = paced.daemon
     job = paced.submit("result", "4:12s,12:8s,4:5m")
@@ -109,7 +109,7 @@ def test_a_program_that_cannot_have_more_is_told_in_time(paced: Paced, cluster: 
     is_told_in_time(replace(paced, ranks=16, steps=30), busy)
 
 
-@pytest.mark.nightly("test_evolving_many.py loses one; unit/test_manager_evolving_guaranteed.py has each step")
+@pytest.mark.nightly("unit/test_manager_evolving_guaranteed.py has each step")
 @ALL
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", [2, 1, 3])

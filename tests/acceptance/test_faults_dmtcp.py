@@ -215,6 +215,7 @@ def test_a_restart_that_never_completes(tmp_path: Path, dmtcp: Dmtcp) -> None:
             completes(daemon, site, tmp_path, job)
 
 
+@pytest.mark.nightly("integration/test_worker_dmtcp.py spoils images; unit/test_manager_setbacks.py goes back")
 def test_a_truncated_image(tmp_path: Path, dmtcp: Dmtcp) -> None:
     """Found before anything is started. There is no other checkpoint here, so that the job starts over, and says so."""
     site = LocalSite(tmp_path)
@@ -266,7 +267,7 @@ def test_a_node_lost_in_mid_checkpoint(tmp_path: Path, dmtcp: Dmtcp) -> None:
             completes(daemon, site, tmp_path, job)
 
 
-@pytest.mark.nightly("unit/test_manager_journey.py has a restart that fails; test_a_truncated_image a second way back")
+@pytest.mark.nightly("unit/test_manager_journey.py has a restart that fails; test_the_coordinator_is_killed a way back")
 def test_a_node_lost_in_mid_restart(tmp_path: Path, dmtcp: Dmtcp) -> None:
     """The new node goes while ranks are being restarted: the old placement goes on from the same checkpoint."""
     site = LocalSite(tmp_path)

@@ -152,6 +152,7 @@ def test_a_killed_rank_fails_the_job(tmp_path: Path) -> None:
         each_tag_once(daemon, site, job)
 
 
+@pytest.mark.nightly("unit/test_manager_away.py has it; test_crash_matrix.py starts daemons again beside real workers")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("steps", "ends"), [(100, True), (400, False)], ids=["ends meanwhile", "outlasts it"])
 def test_the_daemon_away_for_20_s(tmp_path: Path, steps: int, ends: bool) -> None:

@@ -114,7 +114,7 @@ def test_a_limit_that_is_cut_under_a_running_subjob(site: SlurmSite, tmp_path: P
             completed(daemon, site, job)
 
 
-@pytest.mark.nightly("test_site_plans_slurm.py drains nodes; test_a_slurmd_is_killed loses one")
+@pytest.mark.nightly("unit/test_manager_drains.py drains nodes; test_faults_slurm.py loses one")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("state", ["DRAIN", "DOWN"])
 def test_a_node_set_aside_in_the_middle_of_a_move(site: SlurmSite, tmp_path: Path, state: str) -> None:
@@ -138,6 +138,7 @@ def test_a_node_set_aside_in_the_middle_of_a_move(site: SlurmSite, tmp_path: Pat
                 site.cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
 
 
+@pytest.mark.nightly("test_faults_slurm.py has a dead node; unit/test_manager_losing.py what lives on")
 def test_a_slurmd_is_killed_and_what_runs_there_lives_on(site: SlurmSite, tmp_path: Path) -> None:
     """Slurm gives the node up and its job with it, NODE_FAIL, and ends nothing there: the workers are told to."""
     with daemon_on(site, tmp_path) as daemon:

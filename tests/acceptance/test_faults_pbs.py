@@ -222,6 +222,7 @@ def test_the_server_is_killed_under_a_running_subjob(site: PbsBackground, tmp_pa
         each_tag_once(daemon, site, job)
 
 
+@pytest.mark.nightly("unit/test_manager_outside.py has it; integration/test_batch_contract.py tells of it")
 @dialects("openpbs")
 def test_a_running_subjob_is_deleted_behind_our_back(site: PbsBackground, tmp_path: Path) -> None:
     """The job goes back to wait, and completes on J0."""
@@ -260,6 +261,7 @@ def test_the_server_forgets_a_running_subjob(site: PbsBackground, tmp_path: Path
         assert first_subjob(daemon, job)["state"] != "lost" and "epoch.failed" not in daemon.kinds(job)
 
 
+@pytest.mark.nightly("unit/test_manager_away.py forgets; the mom above is killed as well")
 @pytest.mark.parametrize("site", ["openpbs", pytest.param("torque", marks=LONGER)], indirect=True)
 def test_the_server_forgets_a_running_subjob_and_its_mom_ends_it(site: PbsBackground, tmp_path: Path) -> None:
     """A mom that is told that nobody knows the job kills it: the application goes back, and completes."""

@@ -71,6 +71,7 @@ def health(daemon: Daemon) -> dict[str, Any]:
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly("integration/test_slurm_faults.py hangs; unit/test_manager_journey.py looks it up")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("fault", "how"), [("hang", "submitted"), ("done-then-hang", "adopted")])
 def test_sbatch_without_an_answer(
@@ -361,7 +362,7 @@ def test_a_node_is_lost_while_the_daemon_is_away(breakable: SlurmCluster, tmp_pa
         assert daemon.kinds(job).count("epoch.running") >= 2, "it was not sent back"
 
 
-@pytest.mark.nightly("unit/test_manager_suspensions.py has it; test_journey_suspend.py suspends on a Slurm")
+@pytest.mark.nightly("unit/test_manager_suspensions.py has it on the fake world")
 def test_an_operators_suspension_is_not_undone(site: SlurmSite, tmp_path: Path) -> None:
     """`scontrol suspend` of a running subjob: its job waits for it, whatever room comes free, longer than workers may
     be silent for, and goes on when it is resumed."""

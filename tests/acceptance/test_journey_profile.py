@@ -294,7 +294,7 @@ def test_on_an_idle_slurm_it_grows_beyond_its_ranks_and_gives_that_back_to_the_f
         site.close()
 
 
-@pytest.mark.nightly("test_journey_suspend.py suspends, and test_site_plans_slurm.py drains, both on a real Slurm")
+@pytest.mark.nightly("unit/test_manager_improvements.py suspends, unit/test_manager_drains.py drains")
 @pytest.mark.slurm
 def test_by_its_profile_it_makes_way_for_what_waits_goes_on_and_leaves_a_node_that_is_drained(
     cluster: SlurmCluster, tmp_path: Path

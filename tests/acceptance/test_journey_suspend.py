@@ -54,7 +54,7 @@ def was_suspended(daemon: Daemon, job: str) -> dict[str, Any]:
     return suspension
 
 
-@pytest.mark.nightly("the next one suspends and goes on, on a real Slurm")
+@pytest.mark.nightly("unit/test_manager_improvements.py suspends on the fake world")
 def test_on_the_embedded_cluster_it_goes_on_on_j0(tmp_path: Path) -> None:
     site = LocalSite(tmp_path, 8, 4)
     daemon = Daemon(tmp_path, site.toml)
@@ -85,6 +85,7 @@ def test_on_the_embedded_cluster_it_goes_on_on_j0(tmp_path: Path) -> None:
         site.close()
 
 
+@pytest.mark.nightly("unit/test_manager_improvements.py suspends; test_site_plans_slurm.py saves work and goes on")
 @pytest.mark.slurm
 @pytest.mark.xdist_group("journey-suspend-slurm")
 def test_on_slurm_it_delays_nobody_and_goes_on_on_other_processors(cluster: SlurmCluster, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.acceptance.journeys import each_tag_once, nothing_left, one_copy_only
 from tests.acceptance.sites import LocalSite
 from tests.fakes.daemon import Daemon, until
@@ -41,6 +43,7 @@ def left_by(daemon: Daemon, job: str) -> dict[str, Any] | None:
     return next((e["data"] for e in daemon.events(job) if e["kind"] in kinds), None)
 
 
+@pytest.mark.nightly("unit/test_manager_journey.py moves off before the end; test_journey_local.py moves")
 def test_a_slow_checkpoint_is_over_before_its_subjob_ends(tmp_path: Path) -> None:
     site = LocalSite(tmp_path, 4, 2, block=6, fillers=(1,))
     daemon = Daemon(tmp_path, site.toml)

@@ -89,7 +89,7 @@ def run_both(post: Post, kinds: str, does: str, folder: Path, cancel: bool) -> N
     post.daemon.wait(answer["id"])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", DOES)
 def test_the_mails_are_those_of_sbatch(post: Post, case: str, tmp_path: Path) -> None:
     kinds, does, count = DOES[case]

@@ -73,6 +73,7 @@ def launched_by(daemon: Daemon, job: str) -> list[int | None]:
     return [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
 
 
+@pytest.mark.nightly("unit/test_manager_movability.py has first checkpoints that fail")
 @pytest.mark.parametrize("real", ["fake", pytest.param("real", marks=pytest.mark.dmtcp)])
 def test_a_first_checkpoint_that_never_completes_costs_the_first_seconds_once(
     real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -105,7 +105,7 @@ def test_scripts_end_with_the_same_code_and_write_the_same_files(both: Pair) -> 
     assert {name: lines for name, lines in differ.items() if lines} == {}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("lines", ["-n 4 -c 2", "-N 2 --ntasks-per-node=2 --mem=200M", "-N 2 --exclusive"])
 def test_what_a_script_sees_of_its_job_is_the_same(both: Pair, lines: str) -> None:
     script = both.folder / "probe.sh"
@@ -170,6 +170,7 @@ def test_who_is_to_be_told_before_the_end_is_told(both: Pair, who: str) -> None:
     assert (here.code, here.files) == (there.code, there.files)
 
 
+@pytest.mark.nightly("test_scripts_moved.py moves scripts; the first test here compares with sbatch")
 def test_a_script_whose_ranks_are_moved_reads_and_writes_what_it_would_have(both: Pair, tmp_path: Path) -> None:
     script = both.folder / "moved.sh"
     script.write_text(MOVED)

@@ -267,6 +267,7 @@ TABLES_5_AND_6 = {
 }
 
 
+@pytest.mark.nightly("tables 3 and 4 go by the same rules, to the digit")
 @pytest.mark.parametrize("name", TABLES_5_AND_6)
 def test_tables_5_and_6(name: str) -> None:
     # 3 points for SDSC: its rebuilt log lacks a tenth of the jobs, and golden is 2.8 off among the non-elastic ones

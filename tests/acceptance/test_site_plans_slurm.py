@@ -131,6 +131,7 @@ def ejb(daemon: Daemon, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly("unit/test_manager_drains.py has it; the one before leaves its nodes on a real Slurm")
 def test_an_operator_gets_nodes_free_and_a_job_goes_on_beside_them(cluster: SlurmCluster, daemon: Daemon) -> None:
     """Its subjobs are on n1 and n2; it is on n3 and n4 in time. J0, as wide as the cluster, is kept off by Slurm's own
     drain, which docs/operators.md asks for."""

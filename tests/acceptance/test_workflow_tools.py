@@ -463,7 +463,7 @@ def test_scancel_signals_jobs_and_ends_elements(site: Site, environment: Mapping
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.mark.nightly("Snakemake's own executor runs rules; test_the_provider_for_parsl runs an example")
+@pytest.mark.nightly("Snakemake's own executor runs rules by the same links")
 def test_the_executor_for_snakemake_of_the_examples(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     """Its rules say themselves how wide they are and whether they are elastic."""
     program = snakemake("snakemake_executor_plugin_cluster_generic")
@@ -479,6 +479,7 @@ def test_the_executor_for_snakemake_of_the_examples(site: Site, environment: Map
     assert [job["processes"] for job in jobs if job["elastic"]] == [2, 2]
 
 
+@pytest.mark.nightly("the links are those of the one by Snakemake; unit/test_cli_links.py has their words")
 def test_the_provider_for_parsl_of_the_examples(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     tool("parsl", "process_worker_pool.py")
     (tmp_path / "main.py").write_text(
