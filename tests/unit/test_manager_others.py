@@ -283,7 +283,7 @@ async def test_a_limit_is_played_so_that_what_it_held_is_lost_where_an_elastic_j
     assert seen is not None
     seen.charges.update({"800": ("phys", "normal"), "900": ("phys", "normal")})
     live.clock.now = begun + 450
-    times = {"blocked": False, "limited": False, "limited_by": None, "state": COMPLETED}
+    times: dict[str, Any] = {"blocked": False, "limited": False, "limited_by": None, "state": COMPLETED}
     live.batch.others = [
         replace(first, state=COMPLETED, end_s=begun + 300),
         replace(second, start_s=begun + 300, end_s=begun + 310, **times),

@@ -183,10 +183,9 @@ class _Reader:
             self._day.unknown += unseen
             id = f"o{row.seq}"
             takes = self._takes(row.user, _charge(row), row.queue, row.processors, row.walltime_s)
-            job = self._begun(
-                *(id, row.queue, row.processors, row.walltime_s),
-                *(self._ready(id, row, takes), row.start_s, row.end_s, self._priorities.get(row.batch_id), takes),
-            )
+            ready_s, priority = self._ready(id, row, takes), self._priorities.get(row.batch_id)
+            times = ready_s, row.start_s, row.end_s
+            job = self._begun(id, row.queue, row.processors, row.walltime_s, *times, priority, takes)
             self._other(job, row.start_s, row.user, row.queue)
 
     @property
