@@ -20,6 +20,7 @@ from ejbd.wire.visible import visible
 
 _WIDTH, _LEFT, _RIGHT = 960, 150, 24
 _TOP, _BAND, _STAIRS, _ROW, _GAP = 74, 22, 110, 20, 16
+_MOST_BARS = 40
 _OPEN_SHARE = 0.08  # of the picture, for what is planned without an end
 _PHASE = {
     Phase.WAIT: ("W", "#c9ced6", "waiting"),
@@ -75,7 +76,10 @@ def svg(timeline: Timeline) -> str:
     past, planned = _past(timeline, axis), _planned(timeline, axis)
     until_s = axis.end_s if timeline.end_s is not None else timeline.now_s
     shown = [s for s in timeline.subjobs if s.start_s is not None or s.state in _QUEUED]
-    height = _TOP + _BAND + _GAP + _STAIRS + _GAP + len(shown) * _ROW + 40
+    left_out = max(0, len(shown) - _MOST_BARS)
+    if left_out:  # the first is J0; the others are in the order in which they were asked for
+        shown = [shown[0], *shown[1 + left_out :]]
+    height = _TOP + _BAND + _GAP + _STAIRS + _GAP + (len(shown) + bool(left_out)) * _ROW + 40
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
         'font-family="sans-serif" font-size="11" role="img">',
@@ -90,6 +94,9 @@ def svg(timeline: Timeline) -> str:
     top = _TOP + _BAND + _GAP + _STAIRS + _GAP
     if planned:
         parts += _now(axis.x(timeline.now_s), height)
+    if left_out:
+        words = f"{left_out} earlier batch jobs are not drawn"
+        parts.append(_text(_LEFT + 2, top + len(shown) * _ROW + 13, words, 'fill="#777777"'))
     for index, subjob in enumerate(shown):
         parts += _bar(subjob, axis, top + index * _ROW, until_s, bool(planned))
     parts.append("</svg>")

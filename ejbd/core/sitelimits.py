@@ -44,10 +44,10 @@ class SiteRules:
 
     limits: tuple[SiteLimit, ...] = ()
     users: frozenset[str] = frozenset()
-    everyone: bool = False  # the site enforces none: that is known of all
+    of_all: bool = False  # the site enforces none, which is known of all users
 
     def knows(self, user: str) -> bool:
-        return self.everyone or user in self.users
+        return self.of_all or user in self.users
 
 
 class Limits:

@@ -25,6 +25,7 @@ from ejbd.wire.states import JobState
 
 SHOWN = 100
 EVENTS = 200
+SHOWN_ROWS = 20  # of moves and of batch jobs; the earlier ones are behind a summary
 KEPT_ROWS = 8192
 
 router = APIRouter(prefix="/web/jobs")
@@ -160,6 +161,7 @@ async def shown(request: Request, manager: Manager, caller: Caller, job: Selecto
         commands=commands(detail),
         over=detail.state.over,
         degree=degree,
+        shown=SHOWN_ROWS,
     )
 
 

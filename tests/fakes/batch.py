@@ -68,7 +68,7 @@ class MemoryBatch:
         self.others: list[BatchJobView] = []
         self.reserved: tuple[SiteReservation, ...] = ()
         self.limits: tuple[AccountLimit, ...] = ()
-        self.rules: SiteRules | None = SiteRules(everyone=True)  # None: the accounts do not answer
+        self.rules: SiteRules | None = SiteRules(of_all=True)  # None: the accounts do not answer
         self.fair_share: FairShare | None = None
         self.account = ""  # of jobs whose options name none
         self.blind = ""  # why the jobs of others are hidden

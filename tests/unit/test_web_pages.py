@@ -21,6 +21,7 @@ from ejbd.errors import EjbError
 from ejbd.store.models import Event, OtherDay, OtherReplay, Subjob
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
+from tests.fakes.port import subjob_row
 from tests.fakes.web import batch_job, cluster_view, link, mark, page_server, runs, signed_in, submit, waits
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
@@ -407,6 +408,42 @@ def test_what_other_jobs_gained_is_told_beside_how_far_the_replay_is_off_and_to_
     assert "1 jobs waited for a limit" in page and "not played: none answers." in page and "On 1 of these days" in page
     assert (own["total"]["unsure"], everyone["total"]["unsure"], own["unranked"]) == (0, 1, 1)
     assert "of=others" in page and "eve" not in ada.get("/web/savings?days=3660&by=user").text
+
+
+def test_an_open_page_looks_anew_between_polls_and_a_first_load_does_not_wait(
+    server: ApiServer, ada: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def between(most_s: float) -> None:
+        waits.append(most_s)
+
+    monkeypatch.setattr(server.manager, "between_polls", between)
+    assert "X-EJB-Waited" not in ada.get("/web/jobs").headers and waits == []
+    assert float(ada.get("/web/jobs", headers={"HX-Request": "true"}).headers["X-EJB-Waited"]) >= 0
+    assert waits == [2.0], "a poll that lasts keeps no page for longer"
+
+
+def test_of_many_moves_batch_jobs_and_queues_the_first_look_has_few(
+    server: ApiServer, ada: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(server, "ada", "moves-a-lot", state="running", start_s=time.time() - 9000)
+
+    def add(session: Session) -> None:
+        for at in range(1, 101):
+            session.add(subjob_row(job, at, batch_id=f"{at}", processors=4, state="completed"))
+
+    server.run(server.store.write(add))
+    page = ada.get(f"/web/jobs/{job}").text
+    assert "80 earlier ones" in page and "60 earlier batch jobs are not drawn" in page
+    (told,) = server.run(server.manager.windows("main"))
+
+    async def many(queue: str | None) -> Any:
+        return [{**told, "queue": f"q{at}"} for at in range(30)]
+
+    monkeypatch.setattr(server.manager, "windows", many)
+    page = ada.get("/").text
+    assert "Usable now, by queue" in page and "In q0 usable now" not in page
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -53,7 +53,7 @@ def show_qos(timeout_s: float) -> ShowAll:
 async def read(query: Query, config: Mapping[str, str], timeout_s: float) -> SiteRules:
     """Raises BatchError where the accounts do not tell."""
     if not enforced(config):
-        return SiteRules(everyone=True)
+        return SiteRules(of_all=True)
     associations, qos, partitions = show_associations(timeout_s), show_qos(timeout_s), ShowPartitions(timeout_s)
     known = associations.parse(await query(associations.argv(), timeout_s, "tell the limits of all accounts"))
     allowed = qos.parse(await query(qos.argv(), timeout_s, "tell what its QOS allow"))

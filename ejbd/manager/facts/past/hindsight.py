@@ -184,8 +184,8 @@ class _Reader:
             id = f"o{row.seq}"
             takes = self._takes(row.user, _charge(row), row.queue, row.processors, row.walltime_s)
             ready_s, priority = self._ready(id, row, takes), self._priorities.get(row.batch_id)
-            asked = (id, row.queue, row.processors, row.walltime_s)
-            job = self._begun(*asked, ready_s, row.start_s, row.end_s, priority, takes)
+            times = ready_s, row.start_s, row.end_s
+            job = self._begun(id, row.queue, row.processors, row.walltime_s, *times, priority, takes)
             self._other(job, row.start_s, row.user, row.queue)
 
     @property
