@@ -241,7 +241,6 @@ def test_a_running_subjob_is_deleted_behind_our_back(site: PbsBackground, tmp_pa
 # -- what the server forgot -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly("unit/test_manager_away.py forgets; the next one forgets for good")
 @pytest.mark.parametrize("site", ["torque", pytest.param("openpbs", marks=LONGER)], indirect=True)
 def test_the_server_forgets_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
     """`qstat` knows no such job while its workers speak: it is not lost, and completes.
@@ -261,7 +260,6 @@ def test_the_server_forgets_a_running_subjob(site: PbsBackground, tmp_path: Path
         assert first_subjob(daemon, job)["state"] != "lost" and "epoch.failed" not in daemon.kinds(job)
 
 
-@pytest.mark.nightly("unit/test_manager_away.py forgets; the mom above is killed as well")
 @pytest.mark.parametrize("site", ["openpbs", pytest.param("torque", marks=LONGER)], indirect=True)
 def test_the_server_forgets_a_running_subjob_and_its_mom_ends_it(site: PbsBackground, tmp_path: Path) -> None:
     """A mom that is told that nobody knows the job kills it: the application goes back, and completes."""
