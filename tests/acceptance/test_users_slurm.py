@@ -210,36 +210,29 @@ def test_a_profile_that_a_user_sends_acts_for_that_users_jobs_alone_and_as_that_
 
 
 @pytest.mark.nightly("unit/test_manager_fairly.py has the turns of users in the fake world")
-def test_one_job_of_a_user_is_not_behind_the_five_hundred_of_another(site: Site) -> None:
-    """Two processors of eight are left to windows. 500 jobs of alice's wait for them; then comes one of bob's."""
+def test_one_job_of_a_user_is_not_behind_the_many_of_another(site: Site) -> None:
+    """Two processors of eight are left to windows. Thirty jobs of alice's wait for them; then comes one of bob's."""
     alice, bob = site.users.alice, site.users.bob
     block = site.cluster.sbatch("--ntasks=6", "--time=10", script="sleep 600")
     site.cluster.until(lambda: site.cluster.states().get(block) == "RUNNING", "the background did not start", 60)
-    token = site.ask(alice, "POST", "/v1/tokens", {})[1]["token"]
-    words = site.daemon.heat(40, site.users.home(alice) / "heat")
-    asked: dict[str, Any] = {"command": [PYTHON, *words[1:]], "cwd": str(site.users.home(alice))}
-    asked |= {"env": {"PATH": os.defpath}, "overrides": {"time": "2", "ntasks": 4, "engine": "application"}}
-    headers = {"Authorization": f"Bearer {token}"}
-    many = [site.daemon.client.post("/v1/jobs", json=asked, headers=headers).json()["id"] for _ in range(500)]
+    many = [site.heat(alice, 40) for _ in range(30)]
 
     def begun() -> int:
-        answer = site.daemon.client.get("/v1/jobs?limit=1000&state=waiting").json()["jobs"]
-        return len(many) - len({job["id"] for job in answer} & set(many))
+        return sum("epoch.running" in site.daemon.kinds(job) for job in many)
 
     until(lambda: begun() > 0, "none of alice's runs", 120, site.daemon.trace(many[0]))
     one = site.heat(bob, 40)
     before = begun()
-    assert before < 100, "enough of them wait"
+    assert before < 15, "enough of them wait"
     final = site.daemon.wait(one, timeout_s=180)
     assert final["state"] == "completed", final
     between = begun() - before
     for job in many:
-        site.daemon.client.post(f"/v1/jobs/{job}/cancel", headers=headers)
+        site.ask(alice, "POST", f"/v1/jobs/{job}/cancel")
     site.cluster.run("scancel", block)
-    ended = [site.daemon.wait(job, timeout_s=300)["state"] for job in many]
-    print(f"{before} of alice's had begun before bob's came, {between} more by its end")
-    assert between <= 8, "what had room already, and alice's turns beside bob's"
-    assert ended.count("cancelled") >= 300 and set(ended) <= {"cancelled", "completed"}
+    ended = [site.daemon.wait(job, timeout_s=120)["state"] for job in many]
+    assert between <= 3, "what had room already, and one of alice's turns beside bob's"
+    assert ended.count("cancelled") >= 10 and set(ended) <= {"cancelled", "completed"}
 
 
 def test_an_ordinary_job_and_what_is_done_to_it_is_its_users(site: Site) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -153,6 +153,23 @@ async def test_a_user_that_is_removed_while_a_job_of_it_runs_keeps_no_other_wait
     await goes_on(live, "bob")
     assert paused(live) == set() and live.manager.poller.error == ""
     assert {live.job(job).state for job in (runs, waits, late)} == {"cancelled"}
+
+
+async def test_why_a_job_is_not_cancelled_yet_is_told(live: ManyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account that has no shell any more: nothing is done for it."""
+
+    async def refused(identity: Identity, ids: Sequence[str]) -> None:
+        raise BatchError("ejb-as does not act for alice: no shell", transient=False)
+
+    job = await live.submit(user="alice")
+    await live.poll()
+    with monkeypatch.context() as now:
+        now.setattr(live.batch, "cancel", refused)
+        await live.manager.cancel(job, "root")
+        await live.act()
+        assert "could not be cancelled yet: ejb-as does not act for alice" in (await live.manager.explain(job))["now"]
+    await pass_by(live, 60)
+    assert live.job(job).state == "cancelled" and "yet" not in (await live.manager.explain(job))["now"]
 
 
 async def test_a_batch_system_that_answers_several_users_with_nothing_is_left_alone_by_all(live: ManyWorld) -> None:

@@ -28,6 +28,8 @@ from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
 from ejbd.wire.kinds import DECISION, EventKind, IntentKind, JobKind, SubjobRole
 
+_ASKED = {IntentKind.CANCEL: "cancelled", IntentKind.HOLD: "held", IntentKind.RELEASE: "released"}
+
 
 def _off(ctx: Context, job: Job) -> str:
     """Why a waiting job is not started early at all, for now."""
@@ -95,6 +97,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
         + (f"; not elastic ({code}): {received}" if code else "")
         + _resubmission(ctx, job)
         + _postponed(ctx, job)
+        + _not_done(ctx, job)
         + _paused(ctx, job)
         + _off(ctx, job)
         + _in_turn(ctx, job)
@@ -130,6 +133,16 @@ def _postponed(ctx: Context, job: Job) -> str:
     return (
         f"; it could not be submitted: {intent.error}; tried again in {max(0.0, intent.not_before_s - ctx.now):.0f} s"
     )
+
+
+def _not_done(ctx: Context, job: Job) -> str:
+    """Why what its user has asked for is not done yet: the batch system, or `ejb-as`, does not do it now."""
+    waits = (Intent.kind.in_(_ASKED), Intent.state == IntentState.PENDING, Intent.attempts > 0, Intent.error != "")
+    intent = ctx.session.scalars(select(Intent).where(Intent.job_id == job.id, *waits).limit(1)).first()
+    if intent is None:
+        return ""
+    again_s = max(0.0, intent.not_before_s - ctx.now)
+    return f"; it could not be {_ASKED[IntentKind(intent.kind)]} yet: {intent.error}; tried again in {again_s:.0f} s"
 
 
 def _received(ctx: Context, job: Job) -> tuple[str, str]:
