@@ -1,13 +1,15 @@
 """E-HPC's experiments (Fox et al. 2017) on a private Slurm of 8 x 4, with the paper's ratios beside.
 
     python benchmarks/stages.py [--small] [--only EXPERIMENT ...] [--rounds 3] [--busy] [--json FILE]
+    python benchmarks/stages.py --only four --busy [--small] [--rounds 1]
 
 figure9 is the synthetic workflow: a stage on 4 processors, then one that scales, as one allocation and as two stages.
 figure6 expands a run from 4 to 8 processors when 40 % of it is done; figure10 does so early and late, where a move has
 to pay for itself. figure11 is what a checkpoint takes by the number of ranks. montage (Debian's montage, on images that
 are made up) and blast (Debian's ncbi-blast+, on a random database) run in four ways: one allocation, chained jobs by
 `sbatch --dependency`, and plans in modes default and fast. Table 3, the overhead with waits and without, comes of those
-and of figure9. `--busy`: other jobs keep the cluster full meanwhile.
+and of figure9. four is a workflow of 4, 16, 4 and 16 processors in the same ways, and as jobs that are queued as the
+one before has ended. `--busy`: other jobs keep the cluster full meanwhile; six of them wait at any time.
 
 figure9, figure6 and figure10 are paced: their ranks hold processors by sleeping, so that the machine is not what is
 measured. Montage and BLAST compute, and speed up no further than the machine has cores. Times are those of Slurm's own
@@ -26,8 +28,10 @@ import shlex
 import shutil
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -87,6 +91,7 @@ class Run:
     turnaround_s: float
     waits_s: float
     core_s: float
+    end_s: float = 0.0  # since the epoch
 
     @property
     def run_s(self) -> float:
@@ -131,6 +136,14 @@ class Bench:
             ids.append((self.sbatch(where, stage.name, stage.width, stage.command, *words), stage.width))
         return self.over(ids)
 
+    def queued_late(self, where: Path, stages: Sequence[Stage]) -> Run:
+        """Chained jobs as E-HPC has them: each is queued as the one before has ended."""
+        ids = []
+        for stage in stages:
+            ids.append((self.sbatch(where, stage.name, stage.width, stage.command), stage.width))
+            self.over_with(ids[-1][0])
+        return self.over(ids)
+
     def planned(self, where: Path, stages: Sequence[Stage], mode: str) -> Run:
         lines = [f"workflow:\n  mode: {mode}\n  elastic: off\n  stages:"]
         for stage in stages:
@@ -164,7 +177,8 @@ class Bench:
         spans.sort()
         gaps = sum(max(0.0, later[0] - before[1]) for before, later in itertools.pairwise(spans))
         core_s = sum((end_s - begin_s) * width for begin_s, end_s, width in spans)
-        return Run(max(end for _, end, _ in spans) - spans[0][0], gaps, core_s)
+        last_s = max(end for _, end, _ in spans)
+        return Run(last_s - spans[0][0], gaps, core_s, last_s)
 
     def over_with(self, id: str) -> None:
         under_way = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
@@ -239,6 +253,54 @@ def overhead(one: Run, staged: Run) -> dict[str, float]:
 
 def told(row: Mapping[str, float]) -> str:
     return f"{row['with_wait_percent']:+.1f} % ({row['without_wait_percent']:+.1f} % without waits)"
+
+
+# -- four stages, and a queue ------------------------------------------------------------------------------------------
+
+
+def four(bench: Bench, rounds: int) -> dict[str, Any]:
+    """4, 16, 4 and 16 processors, from the submission to the end, first wait included."""
+    narrow_s, wide_s = (20, 8) if bench.small else (60, 30)
+    stages = [
+        Stage(f"stage{at}", width, f"sleep {narrow_s if width == NARROW else wide_s}")
+        for at, width in enumerate((NARROW, 16, NARROW, 16))
+    ]
+    ways = {"queued as the one before has ended": bench.queued_late, **bench.ways()}
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, run in ways.items():
+            begin_s = time.time()
+            done = run(bench.fresh(), stages)
+            found[way].append((done.end_s - begin_s, done.core_s))
+    rows: dict[str, Any] = {}
+    for way, runs in found.items():
+        took_s, core_s = (statistics.median(one) for one in zip(*runs, strict=True))
+        rows[way] = {"seconds": took_s, "core_s": core_s, "all": runs}
+        print(f"four, {way}: {took_s:.0f} s from its submission, {core_s:.0f} core-s", flush=True)
+    return rows
+
+
+@contextmanager
+def busy(cluster: SlurmCluster) -> Iterator[None]:
+    """Other jobs, six of which wait at any time: of the same widths and lengths in each run, one after the other."""
+    draw, over = random.Random(7), threading.Event()
+
+    def feed() -> None:
+        while not over.wait(1.0):
+            waiting = cluster.run("squeue", "-h", "-t", "PD", "-n", "other", "-o", "%i").split()
+            for _ in range(6 - len(waiting)):
+                wide, long_s = draw.choice((8, 12, 20, 28)), draw.choice((5, 10, 20))
+                words = ["-n", str(wide), "-t", "1", "-J", "other", "-o", "/dev/null"]
+                cluster.run("sbatch", *words, "--wrap", f"sleep {long_s}")
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        time.sleep(20)  # the queue as it will be
+        yield
+    finally:
+        over.set()
+        feeder.join(60)
 
 
 # -- figures 6 and 10 --------------------------------------------------------------------------------------------------
@@ -441,6 +503,7 @@ def four_ways(bench: Bench, name: str, rounds: int, prepared: Callable[[Path], l
 
 EXPERIMENTS: dict[str, Callable[[Bench, int], dict[str, Any]]] = {
     "figure9": figure9,
+    "four": four,
     "figure6": figure6,
     "figure10": figure10,
     "figure11": figure11,
@@ -464,12 +527,9 @@ def main() -> None:
     with folder() as where, slurm_cluster(8, 4) as cluster:
         bench = Bench(where, cluster, options.small)
         try:
-            if options.busy:
-                for at in range(60):
-                    wide, long_s = (16, 12) if at % 3 else (32, 6)
-                    cluster.run("sbatch", "-n", str(wide), "-t", "1", "-o", "/dev/null", "--wrap", f"sleep {long_s}")
-            for name in options.only:
-                found[name] = EXPERIMENTS[name](bench, options.rounds or (1 if options.small else 3))
+            with busy(cluster) if options.busy else nullcontext():
+                for name in options.only:
+                    found[name] = EXPERIMENTS[name](bench, options.rounds or (1 if options.small else 3))
         finally:
             bench.close()
     if options.json:

@@ -122,6 +122,20 @@ class Tools:
         self.run(where, program, *words, "--latency-wait", "10")
         return text
 
+    def make(self, where: Path) -> str:
+        """GNU make, each recipe of which is a job of EJB's: make's shell is `ejb submit --wait --wrap`."""
+        program = self.found("make")
+        lines = ["SHELL := ejb", ".SHELLFLAGS = submit --quiet --wait --elastic off -n $(tasks) -t 5 --wrap"]
+        before = ""
+        for name in WIDTHS:
+            command = f"srun -n $(tasks) sleep {self.seconds[name]:g} && touch $@"
+            lines.append(f"{name}: tasks := {WIDTHS[name]}\n{name}: {before}\n\t{command}")
+            before = name
+        text = "\n".join(lines) + "\n"
+        (where / "Makefile").write_text(text)
+        self.run(where, program, "-j", "4", "fourth")
+        return text
+
     def parsl(self, where: Path) -> str:
         python = Path(self.found("parsl-perf")).with_name("python")
         calls = ""
@@ -210,6 +224,7 @@ def main() -> None:
             "ejb workflow": tools.ejb_plan,
             "#EJB stages": tools.ejb_stages,
             "snakemake": tools.snakemake,
+            "make": tools.make,
             "parsl": tools.parsl,
             "nextflow": tools.nextflow,
         }

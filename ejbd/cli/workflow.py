@@ -174,6 +174,7 @@ def _matching(pattern: str) -> Iterator[str]:
 
 
 def _told(plan: Plan, out: Output) -> None:
+    from ejbd.workflow.accounts import doubt
     from ejbd.workflow.graph import groups
 
     found = groups(plan)
@@ -184,6 +185,8 @@ def _told(plan: Plan, out: Output) -> None:
         for needs in [", ".join(group.needs) or "-"]
     ]
     out.table(["STAGES", "PROCESSORS", "WALLTIME", "AFTER"], rows, frozenset({1}))
+    if why := doubt(plan):
+        out.line(f"one job may do better: {why}")
 
 
 def _list(found: list[dict[str, Any]], out: Output) -> None:

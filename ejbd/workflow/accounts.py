@@ -10,6 +10,8 @@ from ejbd.workflow.graph import groups
 from ejbd.workflow.plan import Plan
 
 HOUR_S = 3600.0
+USUAL_MOVE_S = 6.0  # what it takes to come to an allocation, as the paper has it
+_LITTLE_PERCENT = 10.0  # of core-hours saved, or of the run time that goes to moves: less, or more, is worth a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,26 @@ def move_pays(done: float, rest_s: float, width: int, to: int, move_s: float) ->
     It scales perfectly: (1 - x) r (1 - n/n') > the cost of the move.
     """
     return (1.0 - done) * rest_s * (1.0 - width / to) > move_s
+
+
+def doubt(plan: Plan) -> str:
+    """Why stages of their own will hardly pay, by their walltimes; "" where they should, or share one allocation."""
+    found = cost(plan, USUAL_MOVE_S)
+    count, run_s = len(found["allocations"]), found["run_s"]
+    if count < 2:
+        return ""
+    if found["saved_percent"] < _LITTLE_PERCENT:
+        return (
+            f"by its walltimes it saves {max(0.0, found['saved_percent']):.1f} % of the core-hours of one allocation "
+            f"of {found['widest']} processors, and waits {count} times: its stages need nearly the same"
+        )
+    part = 100.0 * count * USUAL_MOVE_S / run_s
+    if part > _LITTLE_PERCENT:
+        return (
+            f"its stages are short: to start {count} allocations takes about {count * USUAL_MOVE_S:.0f} s, "
+            f"{part:.0f} % of its {run_s:.0f} s"
+        )
+    return ""
 
 
 def cost(plan: Plan, move_s: float) -> dict[str, Any]:

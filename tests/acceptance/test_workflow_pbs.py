@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ejbd.client.client import Client
 from tests.acceptance.test_workflow_slurm import PLAN, files, in_bash, launches_of_one_script
-from tests.fakes.daemon import FAST, Daemon, until
+from tests.acceptance.workflows import working
+from tests.fakes.daemon import until
 from tests.fakes.pbs.site import PbsSite, pbs_site
 from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 
@@ -34,23 +33,15 @@ def test_stages_hold_what_they_need_and_make_what_bash_makes(
     site: PbsSite | PbsCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = in_bash(tmp_path / "bash")
-    toml = f'batch = "pbs"\npoll_s = 0.5\nworker_python = "{sys.executable}"\n{FAST}\n[pbs]\nbin = "{site.bin}"\n'
-    daemon = Daemon(tmp_path, toml)
-    daemon.start()
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    try:
-        with Client(socket=str(daemon.state / "ejbd.sock")) as client:
-            id = client.submit_workflow(PLAN)["id"]
-            ended = ("completed", "failed")
-            until(lambda: client.workflow(id)["state"] in ended, "it did not end", 240)
-            found, told = client.workflow(id), client.workflow_report(id)
-            assert (found["state"], files(work)) == ("completed", wanted), found
-            assert [(one["tasks"], one["outcome"]) for one in told["attempts"]] == [
-                *((4, "completed"), (16, "completed"), (4, "completed"), (16, "failed"), (16, "completed"))
-            ]
-            assert told["core_h"]["held"] < told["one_allocation_core_h"], told
-            launches_of_one_script(client, tmp_path / "staged", wanted)
-    finally:
-        daemon.stop()
+    more = f'[pbs]\nbin = "{site.bin}"'
+    with working(tmp_path, monkeypatch, 'batch = "pbs"\npoll_s = 0.5', more=more) as (_, client, work):
+        id = client.submit_workflow(PLAN)["id"]
+        ended = ("completed", "failed")
+        until(lambda: client.workflow(id)["state"] in ended, "it did not end", 240)
+        found, told = client.workflow(id), client.workflow_report(id)
+        assert (found["state"], files(work)) == ("completed", wanted), found
+        assert [(one["tasks"], one["outcome"]) for one in told["attempts"]] == [
+            *((4, "completed"), (16, "completed"), (4, "completed"), (16, "failed"), (16, "completed"))
+        ]
+        assert told["core_h"]["held"] < told["one_allocation_core_h"], told
+        launches_of_one_script(client, tmp_path / "staged", wanted)

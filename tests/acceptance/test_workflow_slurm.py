@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ejbd.client.client import Client
-from tests.fakes.daemon import FAST, Daemon, until
+from tests.acceptance.workflows import working
+from tests.fakes.daemon import until
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("journey-slurm")]
@@ -79,32 +78,25 @@ def test_stages_hold_what_they_need_and_make_what_bash_makes(
 ) -> None:
     wanted = in_bash(tmp_path / "bash")
     assert len(wanted) == 49
-    toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
-    daemon = Daemon(tmp_path, toml, {"SLURM_CONF": str(cluster.conf)})
-    daemon.start()
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("PATH", os.environ["PATH"])
-    try:
-        with Client(socket=str(daemon.state / "ejbd.sock")) as client:
-            client.check_workflow(PLAN)
-            id = client.submit_workflow(PLAN)["id"]
+    environment = {"SLURM_CONF": str(cluster.conf)}
+    with working(tmp_path, monkeypatch, 'batch = "slurm"\npoll_s = 1', environment) as (daemon, client, work):
+        client.check_workflow(PLAN)
+        id = client.submit_workflow(PLAN)["id"]
 
-            def stage(name: str) -> dict[str, str]:
-                return next(one for one in client.workflow(id)["stages"] if one["name"] == name)
+        def stage(name: str) -> dict[str, str]:
+            return next(one for one in client.workflow(id)["stages"] if one["name"] == name)
 
-            until(lambda: stage("square")["state"] == "submitted", "the second stage was not asked for", 90)
-            daemon.kill()
-            daemon.start()
-            ended = ("completed", "failed")
-            until(
-                lambda: client.workflow("last")["state"] in ended,
-                "it did not end",
-                180,
-                lambda: str(client.workflow(id)),
-            )
-            found, told = client.workflow(id), client.workflow_report(id)
+        until(lambda: stage("square")["state"] == "submitted", "the second stage was not asked for", 90)
+        daemon.kill()
+        daemon.start()
+        ended = ("completed", "failed")
+        until(
+            lambda: client.workflow("last")["state"] in ended,
+            "it did not end",
+            180,
+            lambda: str(client.workflow(id)),
+        )
+        found, told = client.workflow(id), client.workflow_report(id)
         assert found["state"] == "completed", found
         assert files(work) == wanted, "as plain bash has it"
         attempts = [(one["stage"], one["tasks"], one["outcome"]) for one in told["attempts"]]
@@ -120,10 +112,7 @@ def test_stages_hold_what_they_need_and_make_what_bash_makes(
         )
         # How much less depends on the machine's load: starts of 16 ranks are held, too.
         assert told["core_h"]["held"] < told["one_allocation_core_h"], told
-        with Client(socket=str(daemon.state / "ejbd.sock")) as client:
-            launches_of_one_script(client, tmp_path / "staged", wanted)
-    finally:
-        daemon.stop()
+        launches_of_one_script(client, tmp_path / "staged", wanted)
 
 
 def launches_of_one_script(client: Client, folder: Path, wanted: dict[str, str]) -> None:
@@ -162,30 +151,22 @@ workflow:
 def test_walltimes_and_a_lost_node_end_no_workflow(
     cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
-    daemon = Daemon(tmp_path, toml, {"SLURM_CONF": str(cluster.conf)})
-    daemon.start()
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    try:
-        with Client(socket=str(daemon.state / "ejbd.sock")) as client:
-            id = client.submit_workflow(HARD)["id"]
-            until((work / "begun").exists, "its second stage did not begin", 300, lambda: str(client.workflow(id)))
-            named = cluster.run("squeue", "-h", "-t", "R", "-o", "%N").split()
-            assert len(named) == 1, named
-            daemon.kill()
-            cluster.run("scontrol", "update", f"nodename={named[0]}", "state=down", "reason=lost")
-            try:
-                daemon.start()
-                ended = ("completed", "failed")
-                until(lambda: client.workflow(id)["state"] in ended, "no end", 200, lambda: str(client.workflow(id)))
-            finally:
-                cluster.run("scontrol", "update", f"nodename={named[0]}", "state=resume", check=False)
-            told = client.workflow_report(id)
+    environment = {"SLURM_CONF": str(cluster.conf)}
+    with working(tmp_path, monkeypatch, 'batch = "slurm"\npoll_s = 1', environment) as (daemon, client, work):
+        id = client.submit_workflow(HARD)["id"]
+        until((work / "begun").exists, "its second stage did not begin", 300, lambda: str(client.workflow(id)))
+        named = cluster.run("squeue", "-h", "-t", "R", "-o", "%N").split()
+        assert len(named) == 1, named
+        daemon.kill()
+        cluster.run("scontrol", "update", f"nodename={named[0]}", "state=down", "reason=lost")
+        try:
+            daemon.start()
+            ended = ("completed", "failed")
+            until(lambda: client.workflow(id)["state"] in ended, "no end", 200, lambda: str(client.workflow(id)))
+        finally:
+            cluster.run("scontrol", "update", f"nodename={named[0]}", "state=resume", check=False)
+        told = client.workflow_report(id)
         outcomes = [(one["stage"], one["outcome"]) for one in told["attempts"]]
         assert told["state"] == "completed" and (work / "done").exists(), told
         assert outcomes.count(("slow", "timeout")) == 2, outcomes
         assert (work / "begun").read_text().count("x") == 2
-    finally:
-        daemon.stop()

@@ -330,6 +330,34 @@ async def test_a_stage_with_a_profile_is_an_evolving_job(tmp_path: Path, store: 
     assert live.job(job).spec["evolving"]["steps"] == [[120, 4], [180, 12], [120, 4]]
 
 
+async def test_a_node_lost_in_an_elastic_stage_costs_no_try(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, omax=4)
+    plan = "workflow:\n  stages:\n    search: {command: srun ./search, tasks: 4, walltime: 5, retries: 1}\n"
+    flow = await begun(live, plan + "    last: {command: ./last, tasks: 2, walltime: 1, elastic: off}\n")
+
+    async def begin() -> str:
+        job = str(flow.stages()["search"].job_id)
+        worker = await live.begin(live.subjobs(job)[-1].id)
+        await live.poll()
+        await live.work()
+        file = str(live.manager.spool.launch_file(job, 0))
+        await worker.report("launch", ordinal=0, size=4, file=file)
+        await live.poll()
+        await live.work()
+        assert live.job(job).elastic and live.epochs(job)[-1].state == "running"
+        return job
+
+    first = await begin()
+    live.batch.end(f"ejb-{live.subjobs(first)[0].id}", BatchState.NODE_FAIL, None)
+    await live.poll(61, heartbeats=False)
+    for _ in range(3):
+        await live.poll(1)
+        await live.act()
+    assert flow.states() == {"search": "submitted", "last": "waiting"} and flow.row().state == "running"
+    assert (await begin(), live.job(first).setbacks) == (first, 1)
+    assert flow.stages()["search"].attempt == 1
+
+
 @pytest.mark.parametrize(
     ("stage", "said"),
     [("engine: none", "a program under engine none cannot change its width"), ("elastic: off", "has one width")],

@@ -13,6 +13,7 @@ from ejbd.workflow.accounts import (
     HOUR_S,
     Held,
     cost,
+    doubt,
     faster,
     gained_core_s,
     lost_to_moves_core_s,
@@ -88,3 +89,21 @@ def test_when_a_move_pays() -> None:
     left = 0.4 + (1 - 0.4) / 2
     assert left == pytest.approx(0.7)
     assert move_pays(0.4, 100.0, 64, 128, 29.9) and not move_pays(0.4, 100.0, 64, 128, 30.1)
+
+
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        ("a: {tasks: 16, walltime: 60}\n    b: {tasks: 4, walltime: 1}", "need nearly the same"),
+        ("a: {tasks: 16, walltime: 0:30}\n    b: {tasks: 4, walltime: 0:50}", "its stages are short"),
+        ("a: {tasks: 16, walltime: 60}\n    b: {tasks: 4, walltime: 60}", ""),
+        ("a: {tasks: 4, walltime: 0:30}\n    b: {tasks: 4, walltime: 0:30}", ""),
+    ],
+)
+def test_a_plan_that_will_hardly_pay_is_told_so(stages: str, words: str, tmp_path: Path) -> None:
+    text = f"workflow:\n  command: run\n  stages:\n    {stages}\n"
+    said = doubt(read_plan(text, "plan.yaml"))
+    assert words in said and bool(said) == bool(words)
+    (tmp_path / "plan.yaml").write_text(text)
+    shown = CliRunner().invoke(app, ["workflow", "check", str(tmp_path / "plan.yaml")])
+    assert ("one job may do better" in shown.output) == bool(words)
