@@ -131,7 +131,7 @@ def test_names_come_from_options_and_from_lines_of_files() -> None:
         "rm 'a b'/si.wfc* {other}"
     )
     assert values_of(quantum, ["pw.x", "-nk", "2", "-i", "si.in"], reads) == values
-    mine = LEAST.replace("[mine]", '[mine]\nnames = { input = { argument = 1 } }')
+    mine = LEAST.replace("[mine]", "[mine]\nnames = { input = { argument = 1 } }")
     third = Profile.model_validate(tomllib.loads(mine)["mine"])
     assert values_of(third, ["mb", "-q", "run.nex"], reads) == {"input": "run.nex"}
     with pytest.raises(EjbError, match="has no argument 1"):
