@@ -129,6 +129,8 @@ def first_step(run: Run) -> None:
     if run.ended():
         said = run.output.read_text(errors="replace")[-500:]
         sys.exit(f"it ended before it was told to stop ({run.judged().why}): take a longer case\n{said}")
+    if run.progress()[0] <= 0.0:
+        sys.exit(f"no step within {LONGEST_S:g} s: the machine is too busy, or the profile's progress is wrong")
 
 
 class Timed:

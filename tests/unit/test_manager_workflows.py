@@ -340,7 +340,7 @@ async def test_a_node_lost_in_an_elastic_stage_costs_no_try(tmp_path: Path, stor
         worker = await live.begin(live.subjobs(job)[-1].id)
         await live.poll()
         await live.work()
-        file = str(live.manager.spool.launch_file(job, 0))
+        file = str(live.manager.world.spool.launch_file(job, 0))
         await worker.report("launch", ordinal=0, size=4, file=file)
         await live.poll()
         await live.work()
