@@ -76,11 +76,7 @@ def option(words: Sequence[str], name: str) -> Optional[str]:
 
 
 def argument(words: Sequence[str], number: int) -> Optional[str]:
-<<<<<<< HEAD
     """The nth word behind the program that is no option; which options have values is not known. None: too few."""
-=======
-    """The nth word behind the program that is no option (which of them have values is not known); None: not so many."""
->>>>>>> i31
     plain = [word for word in words[1:] if not word.startswith("-")]
     return plain[number - 1] if number <= len(plain) else None
 
