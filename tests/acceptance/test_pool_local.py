@@ -6,11 +6,9 @@ No checkpoint is made of either, and both compute what they would have computed 
 from __future__ import annotations
 
 import os
-import signal
-import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,55 +113,3 @@ def cpus_of(result: str) -> list[int]:
         except (OSError, ValueError):
             continue
     return sorted(found)
-
-
-def asked(daemon: Daemon) -> list[tuple[str, bool]]:
-    """Resizes that workers were asked for: of which job, and whether it is answered."""
-    with closing(sqlite3.connect(f"file:{daemon.state / 'ejbd.sqlite'}?mode=ro", uri=True, timeout=60)) as database:
-        rows = database.execute("SELECT job_id, state FROM operations WHERE kind = 'resize' ORDER BY seq").fetchall()
-    return [(job, state not in ("queued", "leased")) for job, state in rows]
-
-
-def workers_of(job: str) -> list[int]:
-    """The processes of a job's workers, by the folder of its subjob in their words."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (each / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"agent" in words and any(f"/{job}".encode() in word for word in words):
-            found.append(int(each.name))
-    return found
-
-
-def signalled(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def test_a_daemon_killed_between_the_decision_to_fold_and_its_answer_folds_once(
-    pool: Daemon, paced: Path, tmp_path: Path
-) -> None:
-    """The workers stand still while the daemon decides and dies, and answer the next daemon."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    words = [str(paced), "--pace", "100ms", "--result"]
-    one = pool.submit(*words, str(first), "--steps", "400", ranks=8)
-    pool.wait_event(one, "epoch.running")
-    workers = workers_of(one)
-    assert workers
-    signalled(workers, signal.SIGSTOP)
-    try:
-        two = pool.submit(*words, str(second), "--steps", "40", ranks=4)
-        until(lambda: len(asked(pool)) == len(workers), "no resize was asked for", 60, pool.trace(one))
-        pool.kill()
-        assert asked(pool) == [(one, False)] * len(workers), "decided, durable, and not answered"
-    finally:
-        signalled(workers, signal.SIGCONT)
-    pool.start()
-    until(lambda: resizes(pool, one)[:1] == [(8, 4)], "the first job was not folded", 60, pool.trace(one))
-    assert pool.wait(two)["state"] == pool.wait(one)["state"] == "completed"
-    assert resizes(pool, one) == [(8, 4), (4, 8)], "once each way"
-    assert first.read_bytes() == alone(paced, 400, 8) and second.read_bytes() == alone(paced, 40, 4)
-    assert pool.kinds(one).count("epoch.launching") == 1
