@@ -1,9 +1,8 @@
 """Allocations that follow others in the batch system itself, which starts them without a poll in between.
 
-Where it can wait for a batch job's good end (`ClusterView.chains`), the next allocations are handed to it as soon as
-those that they need are there, some steps ahead: so each keeps its place in the queue. It holds nothing until those
-have ended, and no word from here is needed then. A need that is elastic is more than one batch job, and cannot be
-waited for so.
+Where it can wait for a batch job's good end (`ClusterView.chains`), the next allocation is handed to it as soon as
+those that it needs are there, one step ahead. It holds nothing until they have ended, and no word from here is needed
+then. A need that is elastic is more than one batch job, and cannot be waited for so.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from ejbd.manager.facts.flows.standing import Standing
 from ejbd.store.models import WorkflowStage
 from ejbd.store.states import JobState, StageState
 from ejbd.workflow.plan import PlanMode
-
-STEPS_AHEAD = 4  # that are in the queue: what is further is not worth to be asked for anew where one is tried again
 
 
 def may_follow(found: Standing, view: ClusterView | None) -> dict[str, dict[str, str]]:
@@ -34,21 +31,13 @@ def may_follow(found: Standing, view: ClusterView | None) -> dict[str, dict[str,
 
 
 def _can_be_followed(found: Standing, need: WorkflowStage) -> str:
-    """The number of its batch job; "" where nothing can follow it yet."""
+    """The number of its batch job; "" where nothing can follow it yet. What follows another itself has begun before."""
     job = found.job(need)
     if need.state != StageState.SUBMITTED or job is None or JobState(job.state).terminal:
         return ""
-    if _steps_behind(found, need) >= STEPS_AHEAD:
+    if need.name in found.after and job.start_s is None:
         return ""
     return found.numbers.get(job.id, "")
-
-
-def _steps_behind(found: Standing, stage: WorkflowStage) -> int:
-    """How many allocations have to begin, itself with them, before what follows it can: 0 once it has begun."""
-    job = found.job(stage)
-    if stage.state != StageState.SUBMITTED or job is None or job.start_s is not None:
-        return 0
-    return 1 + max((_steps_behind(found, found.stages[name]) for name in found.after.get(stage.name, {})), default=0)
 
 
 def is_outdated(found: Standing, stage: WorkflowStage) -> bool:
