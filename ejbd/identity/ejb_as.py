@@ -28,8 +28,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-MOST_LINE, MOST_READ, MOST_SAID, MOST_REQUESTS, IDLE_S, MOST_COMMAND_S = 32 << 20, 8 << 20, 64 << 20, 10000, 60, 120
-MOST_SESSIONS = 256
+MOST_LINE, MOST_READ, MOST_SAID = 32 << 20, 8 << 20, 64 << 20
+MOST_REQUESTS, MOST_SESSIONS, IDLE_S, READ_OUT_S, MOST_COMMAND_S = 10000, 256, 60, 2, 120
 USER, PART = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", r"(?!\.\.?$)[^/\0]{1,255}"
 TEXT, ABSOLUTE, VARIABLE = r"[^\0]*", r"/[^\0]{0,4096}", r"[^=\0]{1,4096}"
 # Of a batch job, and what may be said for a command: how it reads times.
@@ -133,10 +133,9 @@ def become(user: pwd.struct_passwd, no_new_privs: bool) -> None:
     os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
     if no_new_privs and ctypes.CDLL(None).prctl(38, 1, 0, 0, 0) != 0:
         os._exit(70)
-    backs: Any = ((os.setresuid, (-1, 0, -1)), (os.setresgid, (-1, 0, -1)), (os.setgroups, ([0],)))
-    for back, ids in backs:
+    for back in (lambda: os.setresuid(-1, 0, -1), lambda: os.setresgid(-1, 0, -1), lambda: os.setgroups([0])):
         with suppress(PermissionError):
-            back(*ids)
+            back()  # type: ignore[no-untyped-call]
             os._exit(70)
     with open("/proc/self/status") as file:
         left = [line for line in file if re.match("Cap(Inh|Prm|Eff|Amb):", line) and int(line.split()[1], 16)]
@@ -327,9 +326,9 @@ class Session:
         return {"code": child.returncode, "timed_out": timed_out, "seconds": time.monotonic() - began, **said}
 
 
-def next_line(source: Any) -> bytes:
-    """Of a caller that says nothing for IDLE_S, or does not take its answer, the alarm ends the process."""
-    signal.alarm(IDLE_S)
+def next_line(source: Any, idle_s: int = IDLE_S) -> bytes:
+    """Of a caller that says nothing for so long, or does not take its answer, the alarm ends the process."""
+    signal.alarm(idle_s)
     line: bytes = source.readline(MOST_LINE + 1)
     signal.alarm(2 * MOST_COMMAND_S)
     return line if line.endswith(b"\n") and len(line) <= MOST_LINE else b""
@@ -350,6 +349,7 @@ def serve(config: dict[str, Any]) -> None:
         why = str(error) if isinstance(error, Refused) else "there is no such user"
         syslog.syslog(syslog.LOG_WARNING, "refused for %.80r: %s" % (name, why))
         tell({"ok": False, "error": why, "refused": True})
+        next_line(source, READ_OUT_S)  # a socket that is closed with words unread in it takes the answer away
         return
     become(user, config["no_new_privs"])
     session = Session(user, config)

@@ -266,5 +266,5 @@ def test_a_daemon_that_stands_by_ends_when_told_to_and_one_that_leads_opens_its_
     assert pair.first.process is not None
     pair.first.process.send_signal(signal.SIGHUP)
     until(audit.exists, "no new audit on HUP", 120)
-    assert pair.first.client.get("/v1/health").status_code == 200
+    until(lambda: pair.first.client.get("/v1/health").status_code == 200, "the first is not well", 120)
     assert not (pair.second.state / "ejbd.sock").exists()
