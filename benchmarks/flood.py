@@ -36,6 +36,7 @@ from ejbd.core.view import ClusterView, Reservations
 from ejbd.daemon import freeze
 from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.manager import Manager
+from ejbd.manager.world import World
 from ejbd.store.store import Store
 from harness import ROOT, folder, machine, spread
 from planning import NOW, make_view
@@ -80,7 +81,7 @@ async def server(where: Path, elastic: int, queued: int, nodes: int) -> None:
     store.upgrade()
     batch = Listed(clock)
     user = pwd.getpwuid(os.geteuid()).pw_name
-    first, manager = (Manager(settings, store, batch, SteadyClock(clock, clock), runs_as=user) for _ in range(2))
+    first, manager = (Manager(World(settings, store, batch, SteadyClock(clock, clock), runs_as=user)) for _ in range(2))
     batch.view = ClusterView(NOW, (), (), (), Reservations.NODES)
     await first.start()  # the spool is made for an empty database
     await first.stop()

@@ -29,6 +29,7 @@ from ejbd.config import Elasticity, QueueSettings, Settings
 from ejbd.core.view import BatchState, Reservations
 from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.manager import Manager
+from ejbd.manager.world import World
 from ejbd.store.store import Store
 from ejbd.web.app import install
 from ejbd.wire.rights import Scope
@@ -47,7 +48,7 @@ def daemon(where: Path, options: argparse.Namespace) -> Manager:
     settings = Settings(state_dir=where, queues={"default": QueueSettings(elasticity=Elasticity.ON)})
     store = Store(settings.url_of_database)
     store.upgrade()
-    manager = Manager(settings, store, MemoryBatch(clock), SteadyClock(clock, clock))
+    manager = Manager(World(settings, store, MemoryBatch(clock), SteadyClock(clock, clock)))
     view = busy(make_view(options.nodes, options.queued, Reservations.NODES, dice))
     each = max(1, options.nodes // max(1, options.queued))
     running = tuple(

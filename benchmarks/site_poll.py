@@ -33,6 +33,7 @@ from ejbd.config import Elasticity, QueueSettings, Settings
 from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.manager import Manager
 from ejbd.manager.poll.tick import Tick
+from ejbd.manager.world import World
 from ejbd.store.store import Store
 from harness import ROOT, folder, machine, spread
 from planning import QUEUE
@@ -224,7 +225,7 @@ async def measure(where: Path, elastic: int, polls: int) -> list[Poll]:
         store.acquire_single_writer()
         store.upgrade()
         clock = Clock(view.time_s)
-        manager = Manager(settings, store, MemoryBatch(clock), SteadyClock(clock, clock))
+        manager = Manager(World(settings, store, MemoryBatch(clock), SteadyClock(clock, clock)))
         fill(manager, view, elastic, random.Random(2))
         for number in range(polls + 1):
             alone = await idling(controller, 2.0)

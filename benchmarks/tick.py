@@ -37,6 +37,7 @@ from ejbd.manager.poll.others import Noting
 from ejbd.manager.poll.tick import Tick
 from ejbd.manager.submission.intake import Submission
 from ejbd.manager.submission.intake import store as store_jobs
+from ejbd.manager.world import World
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, SubjobState
 from ejbd.store.store import Store
@@ -140,7 +141,7 @@ def measure(where: Path, options: argparse.Namespace) -> None:
     settings = Settings(state_dir=where, queues=queues)
     store = Store(settings.url_of_database)
     store.upgrade()
-    manager = Manager(settings, store, batch, SteadyClock(clock, clock))
+    manager = Manager(World(settings, store, batch, SteadyClock(clock, clock)))
     empty = busy(make_view(options.nodes, options.queued, Reservations.NODES, dice))
     fill(manager, empty, options.elastic, dice)
     view = listed(manager, empty)

@@ -103,6 +103,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
     from ejbd.batch.fenced import fenced
     from ejbd.manager.manager import Manager
     from ejbd.manager.service.watchdog import feed, notify
+    from ejbd.manager.world import World
     from ejbd.store.engine import place
     from ejbd.store.store import Store
     from ejbd.web.app import install
@@ -123,7 +124,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
         leads_s, prove = settings.standby_after_s / 2, None
         if settings.standby:
             batch, prove = fenced(batch, partial(store.prove_term, leads_s)), partial(store.prove_term_now, leads_s)
-        manager = Manager(settings, store, batch, helper=helper, prove=prove)
+        manager = Manager(World(settings, store, batch, helper=helper, prove=prove))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _begin_to_end(loop, stop))
         beating = Beating(store, settings.standby_after_s, stop) if settings.standby else None

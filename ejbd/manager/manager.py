@@ -15,12 +15,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchSystem, TellsChanges
-from ejbd.config import Settings
-from ejbd.identity.sessions import Helper
-from ejbd.manager.facts.clock import SteadyClock
+from ejbd.batch.base import TellsChanges
 from ejbd.manager.facts.placing.checkpointing import recent_offers
-from ejbd.manager.hands.fenced import Prove
 from ejbd.manager.listening.calls import WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
@@ -45,7 +41,6 @@ from ejbd.manager.world import World
 from ejbd.store import marks
 from ejbd.store.models import Job, Subjob, Worker
 from ejbd.store.states import TERMINAL_JOB
-from ejbd.store.store import Store
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
@@ -58,19 +53,9 @@ class Manager:
     `start` begins to poll; `stop` ends without harm to any job.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        batch: BatchSystem,
-        clock: SteadyClock | None = None,
-        runs_as: str | None = None,
-        helper: Helper | None = None,
-        prove: Prove | None = None,
-    ) -> None:
-        self.settings = settings
-        self.store = store
-        self.world = world = World(settings, store, batch, clock, runs_as, helper, prove)
+    def __init__(self, world: World) -> None:
+        settings, store, batch = world.settings, world.store, world.batch
+        self.settings, self.store, self.world = settings, store, world
         self.telemetry = Telemetry(batch.command_counts)
         self.watch = Health(settings, store)
         self.acting = Acting(world, self.watch)

@@ -18,6 +18,7 @@ from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.manager import Manager
 from ejbd.manager.submission.told import ToldPlan
+from ejbd.manager.world import World
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
 from ejbd.store.store import Store
 from tests.fakes.batch import Clock, MemoryBatch
@@ -202,7 +203,7 @@ class LiveWorld:
         return MemoryBatch(self.clock)
 
     def _new_manager(self) -> Manager:
-        manager = Manager(self.settings, self.store, self.batch, clock=self.daemon_clock, runs_as="ada")
+        manager = Manager(World(self.settings, self.store, self.batch, clock=self.daemon_clock, runs_as="ada"))
         manager.world.spool.worker = self.folder / "w.pyz"
         return manager
 

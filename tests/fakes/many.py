@@ -17,6 +17,7 @@ from ejbd.errors import BatchError, Code, EjbError
 from ejbd.identity.sessions import Helper
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.manager import Manager
+from ejbd.manager.world import World
 from ejbd.store.models import Job
 from tests.fakes.batch import MemoryBatch
 from tests.fakes.live import LiveWorld
@@ -93,7 +94,7 @@ class ManyWorld(LiveWorld):
         return UsersBatch(self.clock)
 
     def _new_manager(self) -> Manager:
-        manager = Manager(self.settings, self.store, self.batch, clock=self.daemon_clock, helper=self.helper)
+        manager = Manager(World(self.settings, self.store, self.batch, clock=self.daemon_clock, helper=self.helper))
         manager.world.spool.worker = self.folder / "w.pyz"
         return manager
 

@@ -18,6 +18,7 @@ from ejbd.batch.slurm import SlurmBatch
 from ejbd.config import Elasticity, QueueSettings, Settings
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.manager import Manager
+from ejbd.manager.world import World
 from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import IntentState, SubjobState
 from ejbd.store.store import Store
@@ -60,7 +61,7 @@ async def elastic_manager(cluster: SlurmCluster, folder: Path) -> AsyncIterator[
         store.acquire_single_writer()
         store.upgrade()
         batch = cluster.batch()
-        manager = Manager(settings, store, batch)
+        manager = Manager(World(settings, store, batch))
         await manager.start()
         try:
             yield manager, batch

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from ejbd.config import Settings
 from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.manager import Manager
+from ejbd.manager.world import World
 from ejbd.store.models import Base, Event, IdempotencyKey, Intent, Job, Launch, Move, Operation, Run, Speed, Worker
 from ejbd.store.retention import DAY_S, in_use, prune, prune_all
 from ejbd.store.store import Store
@@ -160,7 +161,7 @@ async def test_the_folder_of_a_job_goes_long_before_its_events(store: Store, tmp
 
     await store.write(fill)
     manager = Manager(
-        Settings(state_dir=tmp_path), store, MemoryBatch(Clock()), clock=SteadyClock(lambda: NOW, lambda: NOW)
+        World(Settings(state_dir=tmp_path), store, MemoryBatch(Clock()), clock=SteadyClock(lambda: NOW, lambda: NOW))
     )
     manager.world.spool.prepare()
     for job in ("ended", "alive", "forgotten"):
