@@ -55,18 +55,21 @@ class Played:
 
 
 _loaded: set[Callable[..., Any]] = set()
+_interpreted_s: dict[Callable[..., Any], float] = {}  # CPU of earlier plays in this process
 
 
 def play(game: Game, way: Way = Way.AUTO, again: float = 1) -> Played:
     """Play to the end.
 
     `again`: simulations like this one that the caller is going to have, this one among them; infinitely many are worth
-    compiling in any case.
+    compiling in any case. A caller's loop need not say it: what interpreting has taken in this process is thought to
+    come once more, so that it costs no more than twice the best.
     """
     begin, kernels_s = time.perf_counter(), 0.0
     may = way is not Way.PLAIN and can_compile()
     at_once = may and (way is Way.COMPILED or game.part in _loaded or math.isinf(again))
     at_once = at_once or (may and game.guess_s * again > LOAD_S and at_hand(game.part))
+    at_once = at_once or (may and _interpreted_s.get(game.part, 0.0) > _compiling_s(game))
     if at_once:
         state = game.make(True)
         part, kernels_s = _compiled(game, state)
@@ -79,6 +82,8 @@ def play(game: Game, way: Way = Way.AUTO, again: float = 1) -> Played:
         more = part(*state, steps)
         now = time.perf_counter()
         if not more:
+            if may and not fast:
+                _interpreted_s[game.part] = _interpreted_s.get(game.part, 0.0) + time.process_time() - cpu
             return Played(state, now - begin - kernels_s, kernels_s, fast)
         steps = min(10_000_000, 2 * steps) if now - batch < _A_WHILE_S / 2 else steps
         share = game.done(state)
@@ -86,10 +91,14 @@ def play(game: Game, way: Way = Way.AUTO, again: float = 1) -> Played:
         spent_s = time.process_time() - cpu
         if may and not fast and spent_s > _A_WHILE_S and share > 0:
             left_s = spent_s * (again / share - 1)
-            if left_s > (LOAD_S if at_hand(game.part) else game.compile_s):
+            if left_s > _compiling_s(game):
                 state = _moved(state, game.make(True))
                 part, kernels_s = _compiled(game, state)
                 fast = True
+
+
+def _compiling_s(game: Game) -> float:
+    return LOAD_S if at_hand(game.part) else game.compile_s
 
 
 def _compiled(game: Game, state: tuple[Any, ...]) -> tuple[Callable[..., Any], float]:

@@ -97,6 +97,17 @@ def test_targets_go_on_compiled_where_they_stood(monkeypatch: pytest.MonkeyPatch
         assert getattr(plain.outcome, name).tolist() == getattr(compiled.outcome, name).tolist(), name
 
 
+def test_a_loop_over_small_logs_is_compiled_once_that_was_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each log alone is over too soon for a compiler, and the loop does not say how many there are."""
+    load = workload_of(generate(Model.UNIFORM, jobs=40, processors=32, seed=3, load=1.2), "made")
+    switched_after(monkeypatch, [10_000])
+    steps = iter(range(1000))
+    monkeypatch.setattr("ejbd.sim.playing.time.process_time", lambda: 0.4 * next(steps))  # a play takes 0.4 s of CPU
+    monkeypatch.setattr(playing, "_interpreted_s", {})
+    ways = [run(load, Policy.EASY).compiled for _ in range(5)]
+    assert ways == [False, False, False, True, True], "a second is what code that is at hand takes to load"
+
+
 def switched_after(monkeypatch: pytest.MonkeyPatch, steps: list[int]) -> None:
     """Interpreted for that many steps, then on with arrays, by the same functions in the place of compiled ones."""
 
