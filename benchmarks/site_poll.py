@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import pwd
 import random
@@ -118,18 +119,23 @@ def as_user(where: Path, uid: int, argv: Sequence[str], script: str = "") -> Non
         raise RuntimeError(f"{argv[0]}: {done.stderr.strip()}")
 
 
-def submit(where: Path, options: argparse.Namespace) -> None:
+def submit(where: Path, options: argparse.Namespace, most_s: float = math.inf) -> None:
     """A fifth of the jobs has all nodes but the idle ones; the others ask for more than those, as elements of arrays of
     `options.array` (1: each is a job). Each comes by its own user's sbatch. What is there already does not come again.
+    After `most_s` no further one comes.
     """
-    begun = time.monotonic()
+    begun, omitted = time.monotonic(), 0
     there = set(run(where, "squeue", "--noheader", "--format=%j").split())
     dice = random.Random(1)
     running, idle = options.jobs // 5, options.idle * PROCESSORS
     each, more = divmod((options.nodes - options.idle) * PROCESSORS, running)
 
     def one(number: int) -> None:
+        nonlocal omitted
         if f"job-{number}" in there:
+            return
+        if time.monotonic() > begun + most_s:
+            omitted += 1
             return
         at = number if number < running else running + (number - running) // options.array
         words = [f"--partition={PARTITIONS[at % len(PARTITIONS)]}", f"--job-name=job-{number}"]
@@ -145,16 +151,18 @@ def submit(where: Path, options: argparse.Namespace) -> None:
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(one, range(running)))
+        came = running - omitted
         until(
             "the first jobs did not begin",
-            lambda: len(run(where, "squeue", "--noheader", "--states=CF", "--format=%i").split()) == running,
+            lambda: len(run(where, "squeue", "--noheader", "--states=CF", "--format=%i").split()) == came,
             300, where, "slurmctld",
         )  # fmt: skip
         list(pool.map(one, range(running, options.jobs, options.array)))
     conf = where / "slurm.conf"
     conf.write_text(conf.read_text().replace(FILLING, SETTINGS["SchedulerParameters"]))
     run(where, "scontrol", "reconfigure")
-    print(f"{options.jobs} jobs submitted in {time.monotonic() - begun:.0f} s", flush=True)
+    there = set(run(where, "squeue", "--noheader", "--array", "--format=%i").split())
+    print(f"{len(there)} of {options.jobs} jobs are there after {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def cpu_s(which: int) -> float:

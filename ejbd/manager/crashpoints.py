@@ -36,6 +36,7 @@ class CrashPoint(StrEnum):
     STAGE_AFTER_COMMIT = "stage.after-commit"  # what begins is stored, no job made for it
     STAGE_AFTER_JOB = "stage.after-job"  # its job is there, we have not written its id
     OPERATION_AFTER_LEASE = "operation.after-lease"  # handed out, the worker has not got it
+    RESIZE_AFTER_LEASE = "resize.after-lease"  # ranks are to go on on other processors, and no worker has answered
     REPORT_BEFORE_COMMIT = "report.before-commit"  # the worker did it, we have not stored its answer
     REPORT_AFTER_COMMIT = "report.after-commit"  # stored, the worker does not know that we know
     JOB_AFTER_COMMIT = "job.after-commit"  # a submission is durable, its user has no answer

@@ -104,10 +104,11 @@ GAPS: dict[CrashPoint, int] = {
     CrashPoint.BEGIN_BEFORE_CALL: 1,
     CrashPoint.BEGIN_AFTER_CALL: 1,
 }
-# What takes another job that waits, or a J0 that starts late.
+# What takes another job that waits, a J0 that starts late, or a pool (test_pool_local.py has its real processes).
 IN_THE_FAKE_WORLD = {
     *(CrashPoint.END_AFTER_CALL, CrashPoint.ASIDE_AFTER_CALL, CrashPoint.WORKFLOW_AFTER_COMMIT),
     *(CrashPoint.STAGE_BEFORE_COMMIT, CrashPoint.STAGE_AFTER_COMMIT, CrashPoint.STAGE_AFTER_JOB),
+    CrashPoint.RESIZE_AFTER_LEASE,
 }
 RESUBMISSIONS = [(keep_place, point) for keep_place, points in RESUBMISSION.items() for point in points]
 

@@ -12,6 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,28 @@ async def grows_beyond_its_ranks(folder: Path, store: Store, trap: Trap) -> None
     await operator.until(lambda: live.job(job).state == "completed")
     assert live.job(job).exit_code == 0 and live.job(job).incarnation == 1
     live.batch.others = []
+    await nothing_lost_or_doubled(operator, job)
+
+
+async def is_folded_and_unfolded(folder: Path, store: Store, trap: Trap) -> None:
+    """A pool leaves it half of its processors for a while. It is asked once each way, and is never placed again."""
+    live = LiveWorld(folder, store, policy="fcfs-malleable")
+    operator = Operator(live, trap)
+    live.batch.free = 0
+    job = await submitted(operator, walltime_s=1000.0)
+    await operator.until(lambda: live.job(job).state == "running", lambda tag: tag == f"ejb-{job}.0")
+    await operator.until(lambda: live.epochs(job)[-1].state == "running")
+    for processors in (8, 16):
+        seen = live.batch.of(f"ejb-{job}.0")
+        numbers = tuple(range(processors))
+        live.batch.jobs[seen.id] = replace(seen, share=(("n1", processors),), places=(("n1", numbers),))
+        for _ in range(20):  # what was leased to a worker that did not get it is leased again
+            await operator.turn()
+        assert live.epochs(job)[-1].processors == processors
+    told = [(e["was"], e["processors"]) for kind, e in live.events(job) if kind == "epoch.resized"]
+    assert told == [(16, 8), (8, 16)] and len(live.epochs(job)) == 1
+    await operator.ranks_end(1)
+    await operator.until(lambda: live.job(job).state == "completed")
     await nothing_lost_or_doubled(operator, job)
 
 
@@ -304,6 +327,7 @@ LIVES: dict[Life, tuple[CrashPoint, ...]] = {
     grows_by_its_profile: (CrashPoint.JOB_AFTER_COMMIT, CrashPoint.SUBMIT_AFTER_CALL, *TICK, *WORKER),
     grows_beyond_its_ranks: (CrashPoint.SUBMIT_AFTER_CALL, *TICK, *WORKER),
     grows_and_is_waited_for: (CrashPoint.END_AFTER_ASKING, CrashPoint.END_AFTER_CALL),
+    is_folded_and_unfolded: (CrashPoint.RESIZE_AFTER_LEASE, CrashPoint.REPORT_BEFORE_COMMIT, *TICK),
     does_without_j0: (CrashPoint.ASIDE_AFTER_CALL, CrashPoint.CANCEL_AFTER_CALL),
     is_given_more_time: (*SUBMISSION, CrashPoint.AGAIN_BEFORE_COMMIT),
     keeps_its_place: (*SUBMISSION, *TICK, *BEGINNING, CrashPoint.STANDBY_BEFORE_COMMIT, CrashPoint.AGAIN_BEFORE_COMMIT),

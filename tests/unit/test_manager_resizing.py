@@ -127,6 +127,47 @@ async def test_two_jobs_on_the_same_nodes_keep_to_halves_of_them(live: LiveWorld
     assert live.epochs(first)[0].processors == 16 and len(asked(worker)) == 2
 
 
+async def beside(live: LiveWorld, first: str) -> tuple[str, Worker]:
+    """Another job of 16 ranks on the other half of the node, whose worker is there before the daemon has looked."""
+    live.batch.free = 16
+    job = await live.submit(walltime_s=1000.0)
+    await live.poll(1)
+    share(live, first, 8)
+    seen = live.batch.of(f"ejb-{job}.0")
+    live.batch.jobs[seen.id] = replace(seen, share=(("n1", 8),), places=(("n1", tuple(range(8, 16))),))
+    worker = await live.begin(f"{job}.0")
+    return job, worker
+
+
+async def test_it_is_launched_once_the_ranks_before_it_have_left_its_processors(live: LiveWorld) -> None:
+    first, slow = await whole(live)
+    del live.workers[f"{first}.0"]  # it does nothing until it is told to here
+    second, _ = await beside(live, first)
+    await live.restart()
+    for _ in range(2):
+        await live.poll(1)
+        await live.work()
+    assert not live.epochs(second), "nothing of it runs where ranks of the first one are"
+    assert await slow.work() == ["resize"]
+    await live.poll(1)
+    await live.work()
+    assert [live.epochs(job)[0].processors for job in (first, second)] == [8, 8]
+
+
+@pytest.mark.parametrize("how", ["refuses", "does not answer"])
+async def test_it_does_not_wait_for_ranks_that_do_not_leave(live: LiveWorld, how: str) -> None:
+    first, worker = await whole(live)
+    if how == "refuses":
+        worker.fail["resize"] = {}
+    else:
+        worker.deaf.add("resize")
+    second, _ = await beside(live, first)
+    for _ in range(3):
+        await live.poll(1 if how == "refuses" else 5)
+        await live.work()
+    assert live.epochs(second)[0].processors == 8 and live.epochs(first)[0].processors == 16
+
+
 async def test_before_its_pool_ends_its_work_is_saved_and_it_waits_again(live: LiveWorld) -> None:
     job, _ = await whole(live)
     seen = live.batch.of(f"ejb-{job}.0")

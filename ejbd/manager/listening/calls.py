@@ -24,6 +24,7 @@ from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.rules.requests import requests
 from ejbd.store.models import Job, Subjob
 from ejbd.store.store import Store
+from ejbd.wire.kinds import OperationKind
 
 LONGEST_WAIT_S = 60.0  # of a call for operations
 POLL_S = 20.0  # how long a worker is told to wait, at most
@@ -92,6 +93,8 @@ class WorkerCalls:
                 found = await self._store.write(lambda s: run(self._context(s), workers.hand_out, subjob, worker))
                 if found:
                     reach(CrashPoint.OPERATION_AFTER_LEASE)
+                    if any(operation["kind"] == OperationKind.RESIZE for operation in found):
+                        reach(CrashPoint.RESIZE_AFTER_LEASE)
                     return found
             left = deadline - time.monotonic()
             if left <= 0:

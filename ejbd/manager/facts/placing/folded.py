@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -10,10 +11,11 @@ from ejbd.core.malleable.halves import Numbers, halves
 from ejbd.core.placing import Host, Seat, place
 from ejbd.core.view import BatchJobView
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.operations import finished, succeeded
 from ejbd.manager.facts.placing import node_limit
-from ejbd.store.models import Epoch, Subjob, Worker
-from ejbd.store.states import SubjobState
-from ejbd.wire.kinds import SubjobRole
+from ejbd.store.models import Epoch, Job, Operation, Subjob, Worker
+from ejbd.store.states import EpochState, SubjobState
+from ejbd.wire.kinds import OperationKind, SubjobRole
 
 
 def share_of(world: JobWorld, worker: Worker) -> int | None:
@@ -86,3 +88,39 @@ def seats_now(world: JobWorld, epoch: Epoch) -> tuple[Seat, ...]:
             rank = here[seat.rank].rank
             found[rank] = Seat(rank, id, seat.processor)
     return tuple(found[rank] for rank in sorted(found))
+
+
+def foldable(world: JobWorld, epoch: Epoch) -> bool:
+    """Of a launch that leaves processors idle there is nothing to fold."""
+    return epoch.size == world.job.processes and not any(epoch.exits.values())
+
+
+def last_of(asked: Sequence[Operation]) -> list[Operation]:
+    """Of several resizes, what was asked of all workers at the last one."""
+    return [o for o in asked if o.created_s == max(each.created_s for each in asked)]
+
+
+def not_left_yet(world: JobWorld, workers: Sequence[Worker]) -> bool:
+    """Whether ranks of other jobs have still to leave processors that are this one's now.
+
+    A worker that has refused keeps its ranks where they are: it is not waited for.
+    """
+    nodes = {worker.node for worker in workers if share_of(world, worker) is not None}
+    if not nodes:
+        return False
+    there = select(Worker.job_id).where(Worker.node.in_(nodes), Worker.alive, Worker.job_id != world.job.id)
+    others = world.ctx.session.scalars(select(Job).where(Job.id.in_(there)))
+    return any(_is_to_leave(JobWorld(world.ctx, job), nodes) for job in others)
+
+
+def _is_to_leave(world: JobWorld, nodes: Collection[str]) -> bool:
+    epoch = world.live_epoch
+    if epoch is None or epoch.state not in (EpochState.LAUNCHING, EpochState.RUNNING) or not foldable(world, epoch):
+        return False
+    asked = world.operations(OperationKind.RESIZE, epoch=epoch.number)
+    if not finished(asked):
+        return True
+    if not succeeded(last_of(asked)):
+        return False
+    moved = {new.worker for new, old in zip(seats_now(world, epoch), epoch.placement, strict=True) if new != old}
+    return any(worker.id in moved and worker.node in nodes for worker in world.workers)

@@ -37,7 +37,7 @@ from ejbd.manager.rules.placements.generations import (
 from ejbd.manager.rules.placements.launching import add_launch, launching, start_epoch
 from ejbd.manager.rules.placements.lead import ensure_lead
 from ejbd.manager.rules.placements.pace import follow_delta
-from ejbd.manager.rules.placements.resizing import follow_share, go_on_with
+from ejbd.manager.rules.placements.resizing import follow_share, go_on_with, waits_for_room
 from ejbd.manager.rules.placements.setbacks import back_to_waiting
 from ejbd.manager.rules.placements.stopping import begin_checkpoint, stopping
 from ejbd.store.models import Epoch, Launch, Subjob
@@ -114,7 +114,7 @@ def _between_epochs(world: JobWorld) -> Effects[bool]:
         if not is_up(world):
             return False  # where its output cannot be written a job does not begin
         launch = yield from add_launch(world, 0, job.processes, str(world.spool.launch_file(job.id, 0)))
-    if world.staged and not is_wide_enough(world, launch, members):
+    if (world.staged and not is_wide_enough(world, launch, members)) or waits_for_room(world, members):
         return False
     yield from start_epoch(world, launch, members)
     return True

@@ -14,7 +14,7 @@ from ejbd.core.placing import Seat
 from ejbd.manager.effects import Effects, Order, Rate, Stalled, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import finished, succeeded
-from ejbd.manager.facts.placing.folded import cpus_now, seats_now, told_cpus
+from ejbd.manager.facts.placing.folded import cpus_now, foldable, last_of, not_left_yet, seats_now, told_cpus
 from ejbd.manager.facts.placing.lending import in_place
 from ejbd.manager.rules.placements.launching import release_left_behind
 from ejbd.manager.rules.placements.pace import speed_of
@@ -24,14 +24,24 @@ from ejbd.wire.kinds import EventKind, OperationKind
 AGAIN_S = 10.0  # after which a worker that has refused is asked again: a rank may just have ended, or begun others
 
 
+def waits_for_room(world: JobWorld, members: Sequence[Subjob]) -> bool:
+    """Whether a job is not launched yet, since the ranks that make room for it are where they were.
+
+    Not for long: what another job's worker leaves undone must not keep this one from what it was given.
+    """
+    since = max(subjob.start_s or world.ctx.now for subjob in members)
+    workers = [worker for subjob in members for worker in world.workers_of(subjob.id)]
+    return world.ctx.waited_s(since) < AGAIN_S and not_left_yet(world, workers)
+
+
 def follow_share(world: JobWorld, epoch: Epoch) -> Effects[bool]:
     """Ask for what the job has now, or note what was answered; whether the placement is another by it."""
-    if epoch.size != world.job.processes or any(epoch.exits.values()):
-        return False  # of a launch that leaves processors idle there is nothing to fold
+    if not foldable(world, epoch):
+        return False
     asked = world.operations(OperationKind.RESIZE, epoch=epoch.number)
     if not finished(asked):
         return False
-    last = [o for o in asked if o.created_s == max(each.created_s for each in asked)]
+    last = last_of(asked)
     if last and succeeded(last):
         seats = _as_told(epoch, last)
         if seats != tuple(epoch.placement):
