@@ -8,6 +8,7 @@
 A move is: told to stop until it has ended, the state copied, the preparation, and the start until its first step. By
 hand it is the same without the copy and the profile's watching: the signal or the file, the wait, the same commands.
 Both are done in turn, from the same state. The seconds are medians of some rounds, by phase; the ratio is of the whole.
+After `--longest` seconds it ends: what is begun then is killed with all that it has started, and whole rounds count.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from ejbd.profiles.filling import values_of
 from ejbd.profiles.profile import Profile
 from ejbd.profiles.reading import named, parse, read_all
 from harness import ROOT, machine
+from tests.acceptance.test_applications_slurm import ENVIRONMENT
 from tests.fakes import applications  # of the same checkout
 from tests.integration.test_profiles_applications import LAMMPS, MPI4PY, SYSTEMS_PYTHON, water
 
@@ -46,7 +48,7 @@ finished = { codes = [0], line = "^done at step" }
 state = ["state.json"]
 progress = { line = "^step +(\\\\d+)" }
 """
-LONGEST_S = 120.0
+LONGEST_S = 120.0  # of a start-up or a stop
 PHASES = ("stop", "copy", "prepare", "start-up", "all")
 STEPS = 100_000  # more than all moves take
 
@@ -101,6 +103,7 @@ class Case:
 
     def __init__(self, profile: Profile, words: list[str], folder: Path) -> None:
         self.profile, self.command, self.folder, self.epoch = profile, split(words), folder, 0
+        self.last: Run | None = None
         self.values = values_of(profile, self.command.program, self._reads)
 
     def _reads(self, path: str) -> str | None:
@@ -119,7 +122,14 @@ class Case:
     def begun(self, launch: Start, ranks: int) -> Run:
         values = {**self.values, "epoch": str(self.epoch), "ranks": str(ranks)}
         launcher = self.command.at_width(ranks).launcher
-        return begin(self.profile, launcher, launch, self.folder, values, self.folder.parent / f"{self.epoch}.out")
+        output = self.folder.parent / f"{self.epoch}.out"
+        self.last = begin(self.profile, launcher, launch, self.folder, values, output)
+        return self.last
+
+    def end(self) -> None:
+        """Nothing of it runs on, wherever it was interrupted."""
+        if self.last is not None and not self.last.ended():
+            self.last.kill()
 
 
 def first_step(run: Run) -> None:
@@ -131,6 +141,14 @@ def first_step(run: Run) -> None:
         sys.exit(f"it ended before it was told to stop ({run.judged().why}): take a longer case\n{said}")
     if run.progress()[0] <= 0.0:
         sys.exit(f"no step within {LONGEST_S:g} s: the machine is too busy, or the profile's progress is wrong")
+
+
+class Late(Exception):
+    """The time is over."""
+
+
+def _late(number: int, frame: object) -> None:
+    raise Late
 
 
 class Timed:
@@ -187,7 +205,7 @@ def main() -> None:
     asked.add_argument("case", nargs="?", type=Path)
     asked.add_argument("--widths", default="")
     asked.add_argument("--rounds", type=int, default=5)
-    asked.add_argument("--longest", type=float, default=450.0, help="seconds after which no further round begins")
+    asked.add_argument("--longest", type=float, default=230.0, help="seconds after which it ends")
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
     given, command = asked.parse_args(words[:at]), words[at + 1 :]
@@ -200,8 +218,13 @@ def main() -> None:
         or (made[2].split() if made else [])
         or [sys.executable, str(ROOT / "tests" / "fakes" / "reshapable.py"), "100000", "0.05"]
     )
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     took: dict[tuple[str, int], list[dict[str, float]]] = {}
-    began, rounds = time.monotonic(), 0
+    rounds = 0
+    signal.signal(signal.SIGALRM, _late)
+    signal.signal(signal.SIGTERM, _late)
+    signal.setitimer(signal.ITIMER_REAL, given.longest)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "case"
         shutil.copytree(given.case, folder) if given.case else folder.mkdir()
@@ -209,25 +232,31 @@ def main() -> None:
             made[0](folder, STEPS)
             subprocess.run(["sh", "-c", made[1]], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         case = Case(profile, command, folder)
-        first = case.launch(narrow, None)
-        prepare(first, case.folder, case.folder.parent / "prepare")
-        run = case.begun(first, narrow)
         try:
+            first = case.launch(narrow, None)
+            prepare(first, case.folder, case.folder.parent / "prepare")
+            run = case.begun(first, narrow)
             first_step(run)
             before = narrow
-            while rounds < given.rounds and (not rounds or time.monotonic() - began < given.longest):
-                rounds += 1
-                for ranks, way in ORDER:
-                    ranks = wide if ranks else narrow
+            while rounds < given.rounds:
+                of_round = []
+                for is_wide, way in ORDER:
+                    ranks = wide if is_wide else narrow
                     if way == "profile":
                         run, seconds = by_profile(case, run, before, ranks, Path(scratch) / "kept")
                     else:
                         run, seconds = by_hand(case, run, before, ranks)
-                    took.setdefault((way, ranks), []).append(seconds)
+                    of_round.append((way, ranks, seconds))
                     before = ranks
+                rounds += 1
+                for way, ranks, seconds in of_round:
+                    took.setdefault((way, ranks), []).append(seconds)
+        except Late:
+            if not rounds:
+                sys.exit(f"{profile.name}: no whole round within {given.longest:g} s; {machine()}")
         finally:
-            if not run.ended():
-                run.kill()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            case.end()
     print(f"{profile.name}: median seconds of a move to a width, {2 * rounds} moves each way; {machine()}")
     print(f"{'ranks':>5} {'way':>8} " + " ".join(f"{phase:>8}" for phase in PHASES) + f" {'ratio':>6}")
     for ranks in (narrow, wide):

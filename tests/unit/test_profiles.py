@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -166,6 +168,34 @@ def test_gromacs_starts_as_it_is_written_and_one_rank_of_openfoam_is_not_paralle
     foam = ["icoFoam", "-parallel"]
     alone = start(SHIPPED_PROFILES["openfoam"], foam, {"endTime": "1"}, ranks=1, before=2, epoch=2)
     assert alone.words == ("icoFoam",)
+
+
+FOAM_TOOL = """#!/bin/sh
+echo "$(basename "$0") $*" >> calls
+case "$*" in *method*) echo "method          $4;" > system/decomposeParDict ;; esac
+! { test "$(basename "$0")" = decomposePar && grep -q scotch system/decomposeParDict; }
+"""
+
+
+def test_openfoam_without_scotch_is_cut_into_slices_and_scotch_is_not_tried_at_each_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "decomposeParDict").write_text("method          simple;\n")
+    for name in ("foamDictionary", "decomposePar", "reconstructPar"):
+        (tmp_path / name).write_text(FOAM_TOOL)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    tried = []
+    for before in (None, 2):
+        (tmp_path / "calls").unlink(missing_ok=True)
+        made = start(SHIPPED_PROFILES["openfoam"], ["icoFoam"], {"endTime": "1"}, ranks=3, before=before, epoch=1)
+        for line in made.prepare:
+            subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True, timeout=60)
+        calls = (tmp_path / "calls").read_text()
+        assert "{ n (3 1 1); }" in calls and calls.endswith("decomposePar -force -latestTime\n"), calls
+        tried.append("scotch" in calls)
+    assert tried == [True, False]
 
 
 # What was seen of each: (profile, code, log, words since the launch, values) -> the verdict.

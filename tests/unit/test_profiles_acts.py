@@ -6,13 +6,17 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from unittest.mock import patch
 
+import psutil
 import pytest
 
 from ejbd._workers.ejb_worker.profiles.since import from_json, note_logs
+from ejbd._workers.ejb_worker.profiles.starting import Start
 from ejbd._workers.ejb_worker.profiles.state import copy_state, newest, put_back, state_files
+from ejbd.profiles.acts.running import begin
 from ejbd.profiles.acts.trying import Trial, try_profile
 from ejbd.profiles.profile import Profile
 from ejbd.profiles.reading import SHIPPED, parse, read_all
@@ -122,6 +126,22 @@ def test_the_state_is_copied_whole_or_not_at_all(tmp_path: Path) -> None:
         copy_state(case, patterns, kept)
     assert (kept / "md.cpt").read_text() == "first", "the copy of before is whole"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["case", "kept"]
+
+
+def test_what_is_killed_leaves_no_process_in_a_group_of_its_own(tmp_path: Path) -> None:
+    """Open MPI's mpirun gives each rank one."""
+    words = ["sh", "-c", "setsid sleep 600 & echo started; wait"]
+    run = begin(profile(), (), Start((), words, {}, None), tmp_path, {}, tmp_path / "out")
+    try:
+        end = time.monotonic() + 60.0
+        below: list[psutil.Process] = []
+        while not any(one.name() == "sleep" for one in below):
+            assert time.monotonic() < end, "it does not start"
+            below = psutil.Process(run.process.pid).children(recursive=True)
+    finally:
+        run.kill()
+    gone, alive = psutil.wait_procs(below, timeout=60.0)
+    assert gone and not alive
 
 
 def test_the_newest_state_is_the_one_that_was_written_last(tmp_path: Path) -> None:

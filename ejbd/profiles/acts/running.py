@@ -75,20 +75,25 @@ class Run:
     def kill(self) -> None:
         """End all of it."""
         self.killed = True
+        family = self._family()
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+        for one in family:  # mpirun's ranks have groups of their own
+            _send(one, signal.SIGKILL)
         self.process.wait()
 
     def ranks(self) -> list[psutil.Process]:
         """Its processes that are the program's, not the launcher's. The launcher's own grace would be a race."""
+        return [one for one in self._family() if _is_rank(one, self.profile)]
+
+    def _family(self) -> list[psutil.Process]:
         try:
             parent = psutil.Process(self.process.pid)
-            family = [parent, *parent.children(recursive=True)]
+            return [parent, *parent.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
-        return [one for one in family if _is_rank(one, self.profile)]
 
     def judged(self) -> Judged:
         """What became of it; it has ended."""
