@@ -272,6 +272,7 @@ def four(bench: Bench, rounds: int) -> dict[str, Any]:
             begin_s = time.time()
             done = run(bench.fresh(), stages)
             found[way].append((done.end_s - begin_s, done.core_s))
+            print(f"  {way}: {found[way][-1][0]:.0f} s, {done.core_s:.0f} core-s", flush=True)
     rows: dict[str, Any] = {}
     for way, runs in found.items():
         took_s, core_s = (statistics.median(one) for one in zip(*runs, strict=True))

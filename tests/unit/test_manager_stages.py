@@ -168,6 +168,72 @@ async def test_what_no_script_with_stages_can_be_is_refused_in_a_sentence(live: 
     assert "the script begins on one place" in some(dry["decision"])["reason"]
 
 
+AHEAD = """\
+#!/bin/bash
+#SBATCH -n 16 -t 30
+#EJB stages
+srun -n 4 -t 5 ./a && touch a
+[ -e a ] && srun -t 2 ./b
+./work
+srun ./c
+srun -n $N ./d
+srun -n 2 ./e || srun -n 3 ./f
+srun -n 4 ./g
+"""
+
+
+async def ahead(live: LiveWorld) -> tuple[str, Worker, str]:
+    """While its first launch runs, what the second one needs is queued behind that."""
+    live.batch.chains = True
+    job, lead = await begun(live, AHEAD)
+    await launch(live, lead, job, 0, 4, time="5")
+    first = await comes(live, job)
+    await live.poll()
+    await live.act()
+    coming = live.subjobs(job)[-1]
+    assert coming.processors == 15 and 120 < coming.walltime_s < 400
+    request = live.batch.requests[live.batch.of(f"ejb-{coming.id}").id]
+    assert f"--dependency=afterany:{live.batch.of(f'ejb-{first}').id}" in request.options
+    await live.poll(60)
+    await finish(live, job)
+    assert live.job(job).members == [f"{job}.0"]
+    assert [s.releasing for s in live.subjobs(job)] == [False, True, False]
+    return job, lead, coming.id
+
+
+async def test_what_the_next_launch_needs_is_queued_behind_this_one_where_the_text_shows_it(live: LiveWorld) -> None:
+    told = some(reading(live, AHEAD).spec.evolving)["ahead"]
+    assert told == [None, [16, 120.0], None, None, [2, None], None, None], "what takes time, what does not show, ||"
+    assert "ahead" not in some(reading(live, TEXT.replace("srun", "for i in 1 2; do srun", 1) + "done\n").spec.evolving)
+    job, lead, coming = await ahead(live)
+    await live.begin(coming)
+    await launch(live, lead, job, 1, 16, time="2")
+    await live.work()
+    assert live.epochs(job)[-1].processors == 16 and len(live.subjobs(job)) == 3
+    await live.poll()
+    assert len(live.subjobs(job)) == 3, "work stands before the third"
+
+
+async def test_what_was_queued_for_a_launch_that_does_not_come_is_given_back(live: LiveWorld) -> None:
+    job, lead, coming = await ahead(live)
+    await live.poll(60)
+    assert not live.subjobs(job)[-1].releasing, "it holds nothing while it waits"
+    await live.begin(coming)
+    await live.poll(5)
+    assert not live.subjobs(job)[-1].releasing
+    await live.poll(10)
+    assert live.subjobs(job)[-1].releasing
+    await launch(live, lead, job, 1, 16)
+    assert live.subjobs(job)[-1].id != coming and live.subjobs(job)[-1].processors == 15
+    other, lead, _ = await ahead(live)
+    await launch(live, lead, other, 1, 8)
+    assert [(s.processors, s.releasing) for s in live.subjobs(other)[2:]] == [(15, True), (7, False)]
+    lost, lead, _ = await ahead(live)
+    await launch(live, lead, lost, 1, 16)
+    await comes(live, lost)
+    assert live.epochs(lost)[-1].state == "running"
+
+
 async def test_a_launch_waits_for_no_poll(live: LiveWorld) -> None:
     """What it needs is asked for as the script comes to it, used as its last worker is there, and given back as its
     ranks have ended."""

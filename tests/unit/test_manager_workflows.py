@@ -431,6 +431,34 @@ async def test_what_followed_a_stage_that_is_tried_again_is_asked_for_anew(chain
     assert flow.row().state == "completed"
 
 
+async def test_what_followed_a_stage_that_is_soon_tried_again_with_success_is_asked_for_anew(
+    chaining: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own end, by the batch system, is seen after the second try has ended well."""
+    live, flow = chaining, await begun(chaining, FOUR)
+    await flow.end("prepare")
+    await flow.start("search")
+    await live.act()
+    first = flow.tag("merge")
+
+    async def late(*_: object) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(live.batch, "cancel", late)
+        await flow.end("search", 3)
+        await live.act()
+        await flow.end("search")
+    assert flow.states()["search"] == "completed" and flow.tag("merge") == first
+    live.batch.end(first, BatchState.CANCELLED, None)
+    for _ in range(3):
+        await live.poll(2)
+        await live.act()
+    assert flow.tag("merge") != first, flow.stages()["merge"].reason
+    await flow.end("merge")
+    assert flow.row().state == "completed"
+
+
 async def test_what_follows_a_stage_that_has_failed_for_good_never_begins(chaining: LiveWorld) -> None:
     """The batch system may have ended it by itself before the failure is seen."""
     live, flow = chaining, await begun(chaining, FOUR)

@@ -262,6 +262,18 @@ def program(name: str, words: Sequence[str]) -> List[str]:
         return []
 
 
+def shape(name: str, words: Sequence[str]) -> Optional[Tuple[Optional[int], str]]:
+    """The ranks (None: not said) and the time ("": not said) of a launch in a script's text; None: they do not show."""
+    try:
+        found, argv = _split(name, _options_of(name), list(words), in_text=True)
+        size = found.size()
+    except (Usage, _Unreadable):
+        return None
+    if any(is_unreadable(word) for word in words[: len(words) - len(argv)]):
+        return None
+    return size, found.time
+
+
 def is_unreadable(word: str) -> bool:
     """Whether a word of a script's text holds an expansion."""
     return "$" in word or "`" in word

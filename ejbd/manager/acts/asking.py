@@ -166,7 +166,7 @@ class Asking:
         )
         free_to_go = j0 and self._settings.traits.excludes_by_name
         kept_off = () if free_to_go else drains.kept_off(view, subjob.processors, job.queue, must=not j0)
-        options = (*request.options, *(() if j0 else self._charged_to(world)))
+        options = (*request.options, *(() if j0 else self._charged_to(world)), *_behind(world, subjob))
         begin_in_s = begins.begin_in_s(job.spec, subjob, self._clock())
         request = replace(request, hold=j0 and job.held, begin_in_s=begin_in_s, options=options)
         return replace(request, exclude=(*kept_off, *request.exclude))
@@ -188,6 +188,13 @@ def _make_job_folder(spool: Spool, id: str, spec: JobSpec) -> None:
     if spec.script is None:
         command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
     spool.make_job(id, env=spec.env, script=spec.script, command=command)
+
+
+def _behind(world: JobWorld, subjob: Subjob) -> list[str]:
+    """Words by which what a launch needs begins once what the launch before it held is given back."""
+    follows = (world.job.spec.get("evolving") or {}).get("follows", {}).get(subjob.id)
+    numbers = [s.batch_id for s in world.open_subjobs if s.id == follows and s.batch_id]
+    return [f"--dependency=afterany:{number}" for number in numbers]
 
 
 def _stands_by_for(world: JobWorld, subjob: Subjob) -> str:

@@ -119,6 +119,7 @@ def read(request: JobRequest) -> Reading:
     if (word := again.said(given)) is not None:
         rigid = (*rigid, f"--{word.name}")
     once: Refusal | None = None
+    launches: tuple[shell.Launch, ...] | None = None if request.script is None else ()
     restartable = values.switch(settings["ejb:restartable"]) if "ejb:restartable" in settings else False
     walltime_s = 0.0
     if (time := settings.get("time")) is None:
@@ -134,6 +135,7 @@ def read(request: JobRequest) -> Reading:
         processors = values.MOST_PROCESSES if unsized or wants.whole_nodes else layout.processes * layout.threads
         script = _with_shell(request, pbs) or ""
         seen = _kept(_seen, shell.read_script, script, processors)
+        launches = seen.launches
         refusals += seen.refusals if script == request.script else map(_line_before, seen.refusals)
         if seen.doubt is not None:
             refusals.append(seen.doubt)
@@ -159,7 +161,7 @@ def read(request: JobRequest) -> Reading:
         layout = replace(layout, processes=profile.peak, tasks_asked=True)
         walltime_s = walltime_s or walltime_of(profile)
         refusals = [refusal for refusal in refusals if refusal is not NO_WALLTIME]
-    if (stages := read_stages(settings, layout, walltime_s, is_script=request.script is not None)) is not None:
+    if (stages := read_stages(settings, layout, walltime_s, launches)) is not None:
         refusals = [refusal for refusal in refusals if refusal is not NO_WALLTIME] if walltime_s else refusals
     evolves = profile is not None or stages is not None
     mail, not_sent = read_mail(settings, notes)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ejbd.core.evolving.profiles import Profile, parse_profile, time_words
-from ejbd.core.walltime import MINUTE_S
+from ejbd.core.walltime import MINUTE_S, parse_walltime
 from ejbd.manager.jobspec import values
 from ejbd.manager.jobspec.findings import Given, invalid
 from ejbd.manager.jobspec.layout import Layout
+from ejbd.manager.jobspec.shell import Launch
 
+_MOST_AHEAD = 1000  # launches of a script that are kept
 CHANGE_S = MINUTE_S  # what a walltime that EJB chooses has for each change of width
 
 
@@ -47,16 +49,18 @@ def read_profile(settings: Mapping[str, Given], layout: Layout, walltime_s: floa
 
 
 def read_stages(
-    settings: Mapping[str, Given], layout: Layout, walltime_s: float, *, is_script: bool
+    settings: Mapping[str, Given], layout: Layout, walltime_s: float, launches: Sequence[Launch] | None
 ) -> dict[str, Any] | None:
     """What a job keeps of `#EJB stages`: each launch of its script has a width of its own. None where it has none.
+
+    `launches`: those that its script shows; None of a command.
 
     Raises EjbError (INVALID) for a job that can have none.
     """
     given = settings.get("ejb:stages")
     if given is None or not values.switch(given):
         return None
-    if not is_script:
+    if launches is None:
         raise invalid(given.where, "stages are launches of a script, and this is a command", "submit a script")
     if "ejb:profile" in settings:
         raise invalid(given.where, "a job has a profile or stages, not both", "leave one of them out")
@@ -68,7 +72,19 @@ def read_stages(
         raise invalid(given.where, "the elements of an array have no stages", "submit them as jobs of their own")
     if "ejb:elastic" in settings and values.elastic(settings["ejb:elastic"]) is False:
         raise invalid(given.where, "a job that is passed through has one width", "leave out --elastic off")
-    return {"steps": [[walltime_s, 1]], "best_effort": True, "stages": True}
+    ahead = [_known(launch, layout.processes) for launch in launches[:_MOST_AHEAD]]
+    return {"steps": [[walltime_s, 1]], "best_effort": True, "stages": True, **({"ahead": ahead} if any(ahead) else {})}
+
+
+def _known(launch: Launch, processes: int) -> list[float | None] | None:
+    """The ranks and seconds (None: not said) of a launch that comes right behind another; None where that is unsure."""
+    if not launch.at_once or launch.shape is None:
+        return None
+    size, time = launch.shape
+    try:
+        return [size or processes, parse_walltime(time) if time else None]
+    except ValueError:
+        return None
 
 
 def stored(profile: Profile | None, settings: Mapping[str, Given]) -> dict[str, Any] | None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ejbd._workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, program
+from ejbd._workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, program, shape
 from ejbd.manager.jobspec.again import UNSEEN, InTheWay
 from ejbd.manager.jobspec.beside import Beside, is_assignment, only_looks, without_wrappers
 from ejbd.manager.jobspec.findings import Refusal
+from ejbd.manager.jobspec.inturn import InTurn
 
 # Launchers that EJB does not speak for: their ranks would stay where the script runs.
 _FOREIGN = frozenset(
@@ -61,7 +62,8 @@ def is_shell(script: str) -> bool:
 class Launch:
     """A launch as it stands in a script: its lines, and whether the script asks how it ended (`||`, `if`, `!`).
 
-    `looks`: it only tells something of its nodes (`srun hostname`).
+    `looks`: it only tells something of its nodes (`srun hostname`). `at_once`: it is known to come right behind the
+    launch before it. `shape`: its ranks and its time, where the text shows them.
     """
 
     name: str
@@ -69,6 +71,8 @@ class Launch:
     last_line: int
     handled: bool = False
     looks: bool = False
+    at_once: bool = False
+    shape: tuple[int | None, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,7 @@ class _Look:
     looked: bool = False  # one that only looks does
     beside: Beside = field(default_factory=Beside)
     in_the_way: InTheWay = field(default_factory=InTheWay)
+    in_turn: InTurn = field(default_factory=InTurn)
     files: list[str] = field(default_factory=list)  # that the present command writes
     variables: dict[str, str] = field(default_factory=dict)
     names_file: bool = False  # the next word is the file of a redirection
@@ -248,6 +253,7 @@ class _Look:
             argv = program(match[1], words)
             looks = bool(argv) and only_looks(argv)
             self.looked, self.mentioned = self.looked or looks, self.mentioned or not looks
+            self.in_turn.lost = True
 
     def line_now(self) -> int:
         """The line of the present place."""
@@ -346,6 +352,7 @@ class _Look:
             return
         self.beside.command(self.first_line, words, files)
         self.in_the_way.command(self.first_line, words, files)
+        self.in_turn.command(words)
         if name in _FOREIGN:
             self.refuse(name, "is no launcher that EJB can stand for: it knows srun, mpirun and mpiexec")
         elif command and len(command[0]) <= _LONGEST_NAME and _NAMES_A_LAUNCHER.fullmatch(command[0]):
@@ -377,7 +384,10 @@ class _Look:
             frame.piped = 0
         if not negated:
             self.unasked.append(len(self.launches))
-        self.launches.append(Launch(name, self.first_line, self.last_line, handled=negated, looks=looks))
+        certain = len(self.frames) == 1 and frame.list_from == len(self.launches)
+        at_once = self.in_turn.launch(certain=certain)
+        seen = Launch(name, self.first_line, self.last_line, negated, looks, at_once, shape(name, command[1:]))
+        self.launches.append(seen)
         if name == "srun" and "--pty" in command:
             self.refuse("srun --pty", "is interactive, and an elastic job has no terminal")
             return

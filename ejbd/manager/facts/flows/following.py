@@ -41,12 +41,19 @@ def _can_be_followed(found: Standing, need: WorkflowStage) -> str:
 
 
 def is_outdated(found: Standing, stage: WorkflowStage) -> bool:
-    """Whether it follows a batch job that has not ended well, or is no longer the one that counts."""
+    """Whether it follows a batch job that has not ended well, or is no longer the one that counts.
+
+    Another one may have ended well before its end is seen here: what has not begun by then never will.
+    """
+    own = found.job(stage)
+    begun = own is not None and own.start_s is not None
     for name, number in found.after.get(stage.name, {}).items():
         need = found.stages[name]
-        if StageState(need.state).done:
-            continue
         job = found.job(need)
+        if StageState(need.state).done:
+            if not begun and job is not None and found.numbers.get(job.id, number) != number:
+                return True
+            continue
         if need.state != StageState.SUBMITTED or job is None or found.numbers.get(job.id) != number:
             return True
     return False

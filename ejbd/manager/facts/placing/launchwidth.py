@@ -10,6 +10,8 @@ from ejbd.manager.facts.times import usable_end
 from ejbd.store.models import Epoch, Launch, Subjob
 from ejbd.store.states import EpochState, SubjobState
 
+LINGER_S = 10.0  # for so long what was queued ahead is held for a launch that has not come
+
 
 def width_of(world: JobWorld, launch: Launch) -> int:
     """The places of a launch: one for each of its ranks, and never more than the job may have."""
@@ -24,6 +26,33 @@ def subjob_of(world: JobWorld, launch: Launch) -> Subjob | None:
     """The open subjob that was asked for a launch, beside the script's own place."""
     asked = world.job.spec["evolving"].get("asked", {})
     return next((s for s in world.open_subjobs if not s.releasing and asked.get(s.id) == launch.ordinal), None)
+
+
+def known_ahead(world: JobWorld, ordinal: int) -> tuple[int, float | None] | None:
+    """The places and the time (None: not said) of a launch that should come right behind the one before it, by the
+    script's text; None where that is not known."""
+    told = world.job.spec["evolving"].get("ahead", [])
+    if ordinal >= len(told) or told[ordinal] is None:
+        return None
+    size, time_s = told[ordinal]
+    return min(int(size), world.job.processes), time_s
+
+
+def is_asked_ahead(world: JobWorld, subjob: Subjob) -> bool:
+    """Whether a subjob is for the launch behind the latest one, and may still become of use.
+
+    It follows the batch job of the launch before. Where that was asked for again, or the launch does not come, it would
+    hold its processors idle.
+    """
+    stages, latest = world.job.spec["evolving"], world.last_launch
+    follows = stages.get("follows", {}).get(subjob.id)
+    if latest is None or follows is None or stages["asked"].get(subjob.id) != latest.ordinal + 1:
+        return False
+    if latest.ended_s is None:
+        own = subjob_of(world, latest)
+        return subjob.state != SubjobState.RUNNING if own is None else own.id == follows
+    waits_since_s = max(latest.ended_s, subjob.start_s or 0.0)
+    return subjob.state != SubjobState.RUNNING or world.ctx.now - waits_since_s <= LINGER_S
 
 
 def time_of(world: JobWorld, launch: Launch) -> float | None:
