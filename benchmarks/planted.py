@@ -94,7 +94,7 @@ FAULTS = (
     Fault(
         "new-job-wakes-nothing",
         "lost wake",
-        "INTENTS_TOPIC in topics or (NEW_JOBS_TOPIC in topics and not self._backlog)",
+        "INTENTS_TOPIC in topics or (NEW_JOBS_TOPIC in topics and not self.receiving.backlog)",
         "INTENTS_TOPIC in topics",
         ("unit/test_manager_looks",),
     ),
@@ -122,8 +122,8 @@ FAULTS = (
     Fault(
         "act-before-the-commit",
         "commit before act",
-        "begun = await self.store.write(lambda s: self._begin_submit(s, intent.id, files), patient=True)",
-        "begun = self.store.read_sync(lambda s: self._begin_submit(s, intent.id, files))",
+        "begun = await self.store.write(lambda s: self.asking.begin(s, intent.id, files), patient=True)",
+        "begun = self.store.read_sync(lambda s: self.asking.begin(s, intent.id, files))",
         ("unit/test_manager_journey",),
     ),
     Fault(

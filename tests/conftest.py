@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -57,6 +59,17 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("EJB_SOAK_SEED", str(datetime.datetime.now(datetime.UTC).date().toordinal()))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected lives until the end: nothing looks for garbage in it, neither meanwhile nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_sessionfinish() -> None:
     take_down()
     end_clusters()
@@ -80,6 +93,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 LONG_GROUPS = (
     *("sim_traces", "faults-slurm", "faults-outside", "alone-slurm", "limits-slurm", "workflow-tools"),
     *("faults-daemon", "site-plans-slurm", "mpich", "crash-matrix-slurm", "journey-suspend-slurm", "kept-place-slurm"),
+    "api-schema",
 )
 
 

@@ -4,6 +4,7 @@ two seconds of a processor. What is forked is the daemon itself, from its `main`
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -13,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -120,6 +122,39 @@ def _import_all() -> None:
     assert threading.active_count() == 1, "what is forked off a process with threads may hang"
 
 
+def _tables_from_a_copy() -> None:
+    """A new SQLite file begins as a copy of one with all tables: to make them takes half a second of a processor each
+    time. What a daemon started as a program does, and `tests/integration/test_store_migrations.py`, makes them.
+    """
+    from sqlalchemy import URL, Engine, make_url
+
+    from ejbd.store import schema, store
+    from ejbd.store.engine import database_file, is_sqlite, writer_engine
+
+    with tempfile.TemporaryDirectory() as folder:
+        schema.upgrade(make_url(f"sqlite:///{folder}/tables"))
+        tables = Path(folder, "tables").read_bytes()
+
+    def opened(url: URL) -> Engine:
+        if is_sqlite(url) and not database_file(url).exists():
+            with contextlib.suppress(OSError):  # a full disk, or another daemon was first: as without a copy
+                _place(database_file(url), tables)
+        return writer_engine(url)
+
+    vars(store)["writer_engine"] = opened
+
+
+def _place(path: Path, content: bytes) -> None:
+    """All of it at once, and not where there is a file."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.link(name, path)
+    finally:
+        Path(name).unlink()
+
+
 def _fork(asked: dict[str, object]) -> int:
     pid = os.fork()
     if pid:
@@ -153,6 +188,7 @@ def _fork(asked: dict[str, object]) -> int:
 
 def _serve() -> None:
     _import_all()
+    _tables_from_a_copy()
     for line in sys.stdin:
         asked = json.loads(line)
         if asked is None:

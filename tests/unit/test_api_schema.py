@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -34,7 +35,7 @@ from tests.fakes.proving import Proving
 from tests.fakes.web import cluster_view
 from tests.nightly import everything
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("api-schema")]  # a server and a document for all
 
 EXAMPLES = 12 if everything() else 3  # of an operation and a mode
 # What does not end by itself is tested elsewhere.
@@ -46,10 +47,18 @@ CHECKS: list[Any] = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-DOCUMENT: dict[str, Any] = create_app(cast(Any, SimpleNamespace(settings=Settings()))).openapi()
+# As the document has them, by the page made from it: to make the document takes seconds in each process that collects.
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "rest-operations.md"
 OPERATIONS = [
-    (path, method) for path, methods in DOCUMENT["paths"].items() for method in methods if not ENDLESS.search(path)
+    (path, method.lower())
+    for method, path in re.findall(r"^\| `([A-Z]+) (\S+)` \|", PAGE.read_text(encoding="utf-8"), re.M)
+    if not ENDLESS.search(path)
 ]
+
+
+@cache
+def document() -> dict[str, Any]:
+    return create_app(cast(Any, SimpleNamespace(settings=Settings()))).openapi()
 
 
 BOUNDED = settings(
@@ -91,7 +100,7 @@ class World:
             assert client.post("/v1/jobs", json=job).status_code == 201
             self.token = str(client.post("/v1/tokens", json={}).json()["token"])
         self.headers = {"Authorization": f"Bearer {self.token}"}
-        self.schema: Any = schemathesis.openapi.from_dict(DOCUMENT)
+        self.schema: Any = schemathesis.openapi.from_dict(document())
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +108,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("schema"))
     yield made
     made.server.close()
+
+
+def test_every_operation_of_the_document_is_asked() -> None:
+    told = [(path, method) for path, methods in document()["paths"].items() for method in methods]
+    assert sorted(OPERATIONS) == sorted((path, method) for path, method in told if not ENDLESS.search(path))
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
@@ -128,7 +142,7 @@ def jobs_made(world: World) -> int:
 
 
 def test_the_examples_of_the_document_are_jobs(world: World) -> None:
-    examples = DOCUMENT["components"]["schemas"]["JobSubmission"]["examples"]
+    examples = document()["components"]["schemas"]["JobSubmission"]["examples"]
     before = jobs_made(world)
     for example in examples:
         answer = httpx.post(f"{world.server.servers.url}/v1/jobs", json=example, headers=world.headers)
@@ -161,8 +175,8 @@ def test_jobs_are_really_made_and_every_address_of_theirs_answers(world: World) 
 
 
 def test_every_error_is_declared_as_a_problem() -> None:
-    assert "HTTPValidationError" not in json.dumps(DOCUMENT)
-    for path, operations in DOCUMENT["paths"].items():
+    assert "HTTPValidationError" not in json.dumps(document())
+    for path, operations in document()["paths"].items():
         for method, operation in operations.items():
             for status, response in operation["responses"].items():
                 if status == "default" or status.startswith("4"):

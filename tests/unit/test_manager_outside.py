@@ -11,8 +11,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from ejbd.config import Elasticity
-from ejbd.core.view import BatchState
+from ejbd.core.view import BatchJobView, BatchState
+from ejbd.manager.facts.tags import is_ours
 from ejbd.manager.rules.looks import observe
+from ejbd.store.models import Subjob
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
@@ -339,3 +341,24 @@ async def test_a_lead_that_is_told_to_stop_before_it_has_begun_ends_nothing(live
     row = live.job(job)
     assert (row.state, row.setbacks, row.script_run) == ("running", 0, 1), row.reason
     assert [epoch.members for epoch in live.epochs(job) if epoch.state == "running"] == [[f"{job}.0"]]
+
+
+async def test_a_subjob_that_is_not_listed_is_lost_when_its_workers_are_silent_and_not_before(live: LiveWorld) -> None:
+    """A batch system that was started without its state lists nothing of what runs."""
+    job = await running(live)
+    live.batch.forget(f"ejb-{job}.1")
+    for _ in range(3):
+        await live.poll(live.settings.limits.missing_grace_s)
+    assert live.subjobs(job)[1].state == "running" and [e.state for e in live.epochs(job)] == ["running"]
+    for _ in range(3):
+        await live.poll(live.settings.limits.missing_grace_s, heartbeats=False)
+    assert live.subjobs(job)[1].state in ("lost", "failed")
+
+
+def test_a_batch_job_with_a_subjobs_id_and_another_mark_is_not_the_subjob() -> None:
+    seen = BatchJobView("7", "a name", "ada", "batch", BatchState.RUNNING, 4, submit_s=100.0, tag="ejb-x.1")
+    assert is_ours(seen, Subjob(tag="ejb-x.1", submit_s=100.0))
+    assert not is_ours(seen, Subjob(tag="ejb-x.2", submit_s=100.0))
+    changed = replace(seen, tag="", name="mine")
+    assert is_ours(changed, Subjob(tag="ejb-x.2", submit_s=100.0)), "its comment was changed: by its age"
+    assert not is_ours(changed, Subjob(tag="ejb-x.2", submit_s=90.0))
