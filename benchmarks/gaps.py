@@ -43,6 +43,7 @@ HELD_S, HELD_MINUTES = 175, 3
 WIDE_MINUTES = 2
 POLL_S = 1.0
 WHOLE_S = 2.0  # Slurm writes whole seconds: so much may two times of it be off
+PLANNING_S = 60.0  # for the wide jobs behind the first: Slurm's backfill plans them a while later
 LONGEST_S = 1500.0
 NAP = "#!/bin/bash\n#EJB app=nap elastic=off rerunnable\nexec sleep {run_s:.1f}\n"
 
@@ -78,6 +79,17 @@ def planned(cluster: SlurmCluster, job: str) -> float | None:
     return None if told in ("", "N/A") else datetime.fromisoformat(told).timestamp()
 
 
+def promises(cluster: SlurmCluster, wide: Sequence[str]) -> dict[str, float | None]:
+    """The starts that are planned before any run comes; None: Slurm has planned none within `PLANNING_S`."""
+    cluster.until(lambda: planned(cluster, wide[0]) is not None, "no start is planned", 90)
+    until = time.monotonic() + PLANNING_S
+    while True:
+        found = {job: planned(cluster, job) for job in wide}
+        if None not in found.values() or time.monotonic() > until:
+            return found
+        time.sleep(2)
+
+
 def play(runs: int, rounds: int, seed: int) -> Found:
     found, chance = Found(runs), random.Random(seed)
     toml = f'batch = "slurm"\npoll_s = {POLL_S:g}\nworker_python = "{sys.executable}"\n'
@@ -88,8 +100,7 @@ def play(runs: int, rounds: int, seed: int) -> Found:
             daemon.start()
             learn(daemon, "nap", 60.0 * OWN_MINUTES, [drawn(chance) for _ in range(100)])
             _, wide = crowd(cluster, rounds)
-            cluster.until(lambda: planned(cluster, wide[0]) is not None, "no start is planned", 90)
-            promised = {job: planned(cluster, job) for job in wide}
+            promised = promises(cluster, wide)
             jobs = [submit(daemon, drawn(chance)) for _ in range(runs)]
             begun = time.monotonic()
             left = set(jobs)
@@ -157,6 +168,7 @@ def main() -> int:
     print(machine(), flush=True)
     found = play(options.runs, options.rounds, options.seed)
     late = ", ".join(f"{value:+.0f}" for value in found.late_s)
+    late += f" ({len(found.late_s)} of {options.rounds} had one)"
     print(
         f"{found.runs} runs: {found.sent} times one was sent into a window, {found.timed_out} timed out there; "
         f"{found.in_windows} were over before the last wide job started\n"
