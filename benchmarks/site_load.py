@@ -282,7 +282,7 @@ def measure(where: Path, options: argparse.Namespace) -> int:
         figures["helper_sessions"] = unit.sessions_begun() / each
         figures["helper_acts"] = {verb: count / each for verb, count in Counter(acts(unit)).most_common()}
         figures["rows"] = len(run(where, "squeue", "--noheader", "--format=%i").splitlines())
-        figures["health"] = daemon.client.get("/v1/health").json().get("status")
+        figures["health"] = daemon.client.get("/v1/health").json()
         figures["whole"] = True
     finally:
         keep(options, figures)

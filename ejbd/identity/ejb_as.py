@@ -157,20 +157,24 @@ class Session:
         self.batch = need("|".join(BATCH), config.get("batch", "slurm"), "the batch system")
         self.option, self.delete, self.job, self.change, self.setting = BATCH[self.batch]
 
-    def answer(self, line: bytes) -> tuple[Request, str]:
-        """Do what a line asks for; the answer, and words about it for the log."""
+    def log(self, what: str) -> None:
+        syslog.syslog("for %s: %s" % (self.user.pw_name, re.sub("[^ -~]", "?", what)[:1000]))
+
+    def answer(self, line: bytes) -> Request:
+        """Do what a line asks for. It is logged before that: the user may kill this process as soon as it is done."""
         what = "?"
         try:
             request = json.loads(line)
             verb = need("prepare|submit|cancel|update|put|read|remove|test_only", request["verb"], "the verb")
             what = " ".join([verb] + ["%s=%.200r" % (name, request[name]) for name in LOGGED if name in request])
-            return {"ok": True, **(getattr(self, verb)(request) or {})}, what
+            self.log(what)
+            return {"ok": True, **(getattr(self, verb)(request) or {})}
         except OSError as error:
             said: Request = {"error": error.strerror or "it failed", "errno": error.errno}
         except (Refused, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
-            unread = "the request cannot be read (%s)" % type(error).__name__
-            said = {"error": str(error) if isinstance(error, Refused) else unread, "refused": True}
-        return {"ok": False, **said}, "%s: %s" % (what, said["error"])
+            said = {"error": str(error) if isinstance(error, Refused) else type(error).__name__, "refused": True}
+        self.log("%s: %s" % (what, said["error"]))
+        return {"ok": False, **said}
 
     # files: each folder is opened from the one before, and none of them may be a link
 
@@ -343,8 +347,7 @@ def serve(config: dict[str, Any]) -> None:
     source, name = sys.stdin.buffer, "?"
     try:
         check_caller(config["service"])
-        name = json.loads(next_line(source))["user"]
-        user = check_user(name, config)
+        user = check_user(name := json.loads(next_line(source))["user"], config)
     except (Refused, ValueError, TypeError, LookupError, OSError, RecursionError) as error:
         why = str(error) if isinstance(error, Refused) else "there is no such user"
         syslog.syslog(syslog.LOG_WARNING, "refused for %.80r: %s" % (name, why))
@@ -355,9 +358,7 @@ def serve(config: dict[str, Any]) -> None:
     session = Session(user, config)
     tell({"ok": True, "uid": user.pw_uid, "spool": session.root, "batch": session.batch})
     for _, line in zip(range(MOST_REQUESTS), iter(lambda: next_line(source), b"")):  # noqa: B905 (Python 3.9)
-        answer, what = session.answer(line)
-        syslog.syslog("for %s: %s" % (user.pw_name, re.sub("[^ -~]", "?", what)[:1000]))
-        tell(answer)
+        tell(session.answer(line))
 
 
 def begun() -> bool:

@@ -18,11 +18,14 @@ class Unrun(ejb_as.Session):
         config = {"spool": str(spool), "path": "/nowhere", "environment": {}, "batch": batch}
         super().__init__(pwd.getpwuid(os.geteuid()), config)
         self.ran: list[list[str]] = []
+        self.logged: list[str] = []
 
     def run(self, argv: list[str], request: dict[str, Any], keep: Any = ()) -> dict[str, Any]:
         self.ran.append(argv)
         return {"code": 0}
 
+    def log(self, what: str) -> None:
+        self.logged.append(what)
+
     def ask(self, **request: Any) -> dict[str, Any]:
-        answer, _ = self.answer(json.dumps(request).encode())
-        return answer
+        return self.answer(json.dumps(request).encode())

@@ -245,6 +245,7 @@ def test_a_helper_that_is_killed_at_a_verb(site: Site) -> None:
     object.__setattr__(dying, "script", "#die\n" + dying.script)
     with pytest.raises(SubmitOutcomeUnknown):  # in the middle of sbatch
         asyncio.run(site.batch.submit(Identity(alice), dying))
+    assert "ejb-1.2" in site.unit.log.read_text(), "what killed its own session has left a line all the same"
     assert asyncio.run(site.batch.submit(Identity(alice), request)) == "4711"
 
 

@@ -83,6 +83,29 @@ def test_no_link_is_followed_out_of_the_spool(session: Unrun, tmp_path: Path) ->
     assert (outside / "kept").read_text() == "kept" and [one.name for one in outside.iterdir()] == ["kept"]
 
 
+def test_an_act_is_logged_before_it_is_done(session: Unrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its user may kill the session as soon as it is done: a line that came later would not come."""
+    asked: dict[str, dict[str, Any]] = {
+        "submit": {"options": [], "comment": "", "tag": "ejb-1.0", "script": "#!/bin/sh\n"},
+        "cancel": {"ids": ["12"]},
+        "put": {"path": "jobs/a", "data": ""},
+        "read": {"path": "jobs/a"},
+        "remove": {"path": "jobs/a"},
+    }
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for verb, fields in asked.items():
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(session, "run" if verb in ("submit", "cancel") else verb, killed)
+            session.ask(verb=verb, **fields)
+        assert session.logged[-1].split(" ")[0] == verb
+    assert "tag='ejb-1.0'" in " ".join(session.logged)
+    assert not session.ask(verb="remove", path="jobs/none")["ok"]
+    assert session.logged[-1].endswith(": No such file or directory"), "and what became of it, where it failed"
+
+
 def test_what_is_no_plain_file_of_the_user_is_not_read(session: Unrun, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "spool/jobs/fifo")
     assert "regular" in session.ask(verb="read", path="jobs/fifo", most=9)["error"]
@@ -167,8 +190,9 @@ def test_whatever_is_asked_has_an_answer_and_leaves_everything_else_alone(
     session: Unrun, tmp_path: Path, request: Any, garbage: bytes
 ) -> None:
     for line in (json.dumps(request).encode(), json.dumps(request).encode()[:-1], garbage):
-        answer, said = session.answer(line)
-        assert isinstance(answer["ok"], bool) and said
+        session.logged.clear()
+        answer = session.answer(line)
+        assert isinstance(answer["ok"], bool) and session.logged
         json.dumps(answer)
     for argv in session.ran:
         assert argv[0] in ("sbatch", "scancel", "scontrol")
