@@ -146,8 +146,8 @@ def play(cluster: SlurmCluster, at: Path, one: Played, way: str, block_s: float)
             return seconds, "4"
         state = daemon.job(id)["state"]
         if state != "completed":
-            said = at / "out.txt"
-            text = said.read_text()[-2000:] if said.exists() else ""
+            output = at / "out.txt"
+            text = output.read_text()[-2000:] if output.exists() else ""
             sys.exit(f"{way}: {state}\n{text}\n{daemon.trace(id)()}")
         told = [str(e["data"]["ranks"]) for e in daemon.events(id) if e["kind"] == "epoch.launching"]
         return seconds, " ".join(told)
