@@ -26,16 +26,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness import folder, machine
+from harness import ROOT, folder, machine
 from tests.acceptance.sites import SlurmSite
 from tests.acceptance.test_applications_slurm import CASES, ENVIRONMENT, over
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.field_profile import PROGRAM, TEXT
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
-from tests.integration.test_profiles_applications import LAMMPS, water
+from tests.integration.test_profiles_applications import LAMMPS, MPI4PY, SYSTEMS_PYTHON, water
 
 WAYS = ("rigid", "profile")
 LONGEST_S = 480.0
+# All nodes are this machine: mpirun by itself starts ranks of several nodes by ssh, to names that are none.
+HERE = {"OMPI_MCA_plm": "isolated", "OMPI_MCA_ras": "^slurm", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,16 @@ def _field(case: Path) -> None:
     (case / "field.toml").write_text(TEXT)
 
 
+def _mpi4py(case: Path) -> None:
+    (case / "field.toml").write_text(MPI4PY)
+
+
 PLAYED = {
     "field": Played(sys.executable, _field, f"srun -n $SLURM_NTASKS {sys.executable} {PROGRAM} 400 0.3"),
+    "mpi4py": Played(
+        SYSTEMS_PYTHON, _mpi4py,
+        f"mpirun -np $SLURM_NTASKS {SYSTEMS_PYTHON} {ROOT}/tests/fakes/field_mpi4py.py 240 800 0.2",
+    ),
     "lammps": Played("lmp", _lammps, "mpirun -np $SLURM_NTASKS lmp -in in.melt"),
     "gromacs": Played(
         "gmx_mpi", _gromacs,
@@ -95,7 +105,9 @@ def play(cluster: SlurmCluster, at: Path, one: Played, way: str, block_s: float)
             ["sh", "-c", one.first], cwd=case, env=os.environ | ENVIRONMENT, check=True, stdout=subprocess.DEVNULL
         )
     engine = "auto" if way == "profile" else way
-    sets = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())
+    # Under EJB the environment comes with the job; a PATH of the script's own would hide EJB's srun and mpirun.
+    given = ENVIRONMENT | HERE if way == "rigid" else {}
+    sets = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())
     text = f"#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node=2 -t 10 -o {at}/out.txt\n"
     text += f"#EJB engine={engine} restartable\ncd {case}\n{sets}\n{one.launch}\n"
     site = SlurmSite(cluster, at)
@@ -128,10 +140,17 @@ def play(cluster: SlurmCluster, at: Path, one: Played, way: str, block_s: float)
         until(ended, f"{way} did not end", LONGEST_S)
         seconds = time.monotonic() - began
         if way == "rigid":
-            return seconds, "4" if cluster.states()[id] == "COMPLETED" else cluster.states()[id]
+            said = cluster.states()[id]
+            if said != "COMPLETED":
+                sys.exit(f"the rigid job: {said}\n{(at / 'out.txt').read_text()[-2000:]}")
+            return seconds, "4"
         state = daemon.job(id)["state"]
+        if state != "completed":
+            output = at / "out.txt"
+            text = output.read_text()[-2000:] if output.exists() else ""
+            sys.exit(f"{way}: {state}\n{text}\n{daemon.trace(id)()}")
         told = [str(e["data"]["ranks"]) for e in daemon.events(id) if e["kind"] == "epoch.launching"]
-        return seconds, " ".join(told) if state == "completed" else f"{state}: {' '.join(told)}"
+        return seconds, " ".join(told)
     finally:
         daemon.stop()
         site.close()

@@ -37,12 +37,14 @@ pair_style lj/cut 2.5
 pair_coeff 1 1 1.0 1.0 2.5
 neigh_modify every 20 delay 0 check no
 fix 1 all nve
-variable s equal is_file(STOP)
+variable seen atom is_file(STOP)
+compute seen all reduce max v_seen
+variable s equal c_seen
 fix h all halt 20 v_s > 0 error continue
 restart 100 melt.last.r1 melt.last.r2
 thermo 20
 run 1500 upto
-variable stopped equal v_s
+variable stopped equal is_file(STOP)
 write_restart melt.last
 variable n equal step
 print "DONE step ${n} stopped ${stopped}"

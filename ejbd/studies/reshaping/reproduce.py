@@ -13,6 +13,7 @@ from ejbd.sim import progress
 from ejbd.sim.report import markdown_table, write_csv
 from ejbd.sim.settings import Setting, Source
 from ejbd.sim.sweep import Kind, Point, sweep
+from ejbd.sim.workload import RowRule
 from ejbd.studies.paper.guard import logs_in
 from ejbd.studies.reshaping.reference import ALL, BESIDE, CLOSE, LOGS, ONE, Row
 
@@ -111,7 +112,7 @@ def reproduce_reshape(
     """
     rows = limit or (QUICK_ROWS if quick else None)
     sources = {
-        known.name: Source(path, known.processors, limit=rows)
+        known.name: Source(path, known.processors, RowRule.PYSS, rows)  # as in the paper's tables
         for known, path in logs_in(traces)
         if not logs or known.name in logs
     }
