@@ -44,4 +44,4 @@ def test_stages_hold_what_they_need_and_make_what_bash_makes(
             *((4, "completed"), (16, "completed"), (4, "completed"), (16, "failed"), (16, "completed"))
         ]
         assert told["core_h"]["held"] < told["one_allocation_core_h"], told
-        launches_of_one_script(client, tmp_path / "staged", wanted)
+        launches_of_one_script(client, tmp_path / "staged", wanted, ahead=False)

@@ -115,8 +115,11 @@ def test_stages_hold_what_they_need_and_make_what_bash_makes(
         launches_of_one_script(client, tmp_path / "staged", wanted)
 
 
-def launches_of_one_script(client: Client, folder: Path, wanted: dict[str, str]) -> None:
-    """`#EJB stages`: launches hold 4, 16, 4 and 16 processors, and the script one between them."""
+def launches_of_one_script(client: Client, folder: Path, wanted: dict[str, str], *, ahead: bool = True) -> None:
+    """`#EJB stages`: launches hold 4, 16, 4 and 16 processors, and the script one between them.
+
+    `ahead`: the batch system lets the next launch wait for the end of the one before.
+    """
     folder.mkdir()
     script = folder / "staged.sh"
     script.write_text(STAGED)
@@ -129,6 +132,8 @@ def launches_of_one_script(client: Client, folder: Path, wanted: dict[str, str])
     subjobs, launches = job.status()["subjobs"], job.status()["launches"]
     assert [(one["ranks"], one["code"]) for one in launches] == [(4, 0), (16, 0), (4, 143), (16, 0)]
     assert [one["processors"] for one in subjobs] == [1, 3, 15, 3, 15], subjobs
+    reasons = [one["data"]["reason"] for one in job.events() if one["kind"] == "decision.evolve"]
+    assert len(reasons) == 4 and ("behind the launch before" in reasons[1]) is ahead, reasons
     held_s = sum(one["processor_s"] or 0.0 for one in subjobs)
     rigid_s = 16 * ((subjobs[0]["processor_s"] or 0.0) - sum(one["wait_s"] for one in launches))
     print({"held_processor_s": round(held_s), "one_allocation_processor_s": round(rigid_s)})

@@ -203,6 +203,9 @@ async def ahead(live: LiveWorld) -> tuple[str, Worker, str]:
 
 async def test_what_the_next_launch_needs_is_queued_behind_this_one_where_the_text_shows_it(live: LiveWorld) -> None:
     told = some(reading(live, AHEAD).spec.evolving)["ahead"]
+    assert not any("so short" in note for note in reading(live, AHEAD).notes)
+    (note,) = [note for note in reading(live, AHEAD.replace("-t 2", "-t 0:20")).notes if "so short" in note]
+    assert note.startswith("line 5: its launch has 20s at most")
     assert told == [None, [16, 120.0], None, None, [2, None], None, None], "what takes time, what does not show, ||"
     assert "ahead" not in some(reading(live, TEXT.replace("srun", "for i in 1 2; do srun", 1) + "done\n").spec.evolving)
     job, lead, coming = await ahead(live)

@@ -13,7 +13,7 @@ from ejbd.manager.jobspec import again, pbsfiles, shell, values
 from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
 from ejbd.manager.jobspec.directives import read_directives
 from ejbd.manager.jobspec.endsignal import read_signal
-from ejbd.manager.jobspec.evolving import read_profile, read_stages, stored, walltime_of
+from ejbd.manager.jobspec.evolving import notes_on, read_profile, read_stages, stored, walltime_of
 from ejbd.manager.jobspec.export import check_environment, exported
 from ejbd.manager.jobspec.findings import CONTROL_HINT, Given, Refusal, has_control, invalid, shortened
 from ejbd.manager.jobspec.indices import Indices
@@ -163,6 +163,7 @@ def read(request: JobRequest) -> Reading:
         refusals = [refusal for refusal in refusals if refusal is not NO_WALLTIME]
     if (stages := read_stages(settings, layout, walltime_s, launches)) is not None:
         refusals = [refusal for refusal in refusals if refusal is not NO_WALLTIME] if walltime_s else refusals
+        notes += notes_on(launches or ())
     evolves = profile is not None or stages is not None
     mail, not_sent = read_mail(settings, notes)
     if not_sent is not None:

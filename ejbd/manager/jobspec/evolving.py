@@ -13,6 +13,7 @@ from ejbd.manager.jobspec.layout import Layout
 from ejbd.manager.jobspec.shell import Launch
 
 _MOST_AHEAD = 1000  # launches of a script that are kept
+SHORT_S = 30.0  # a launch of less is worth no processors of its own: to come to them takes 1 to 3 s of their time
 CHANGE_S = MINUTE_S  # what a walltime that EJB chooses has for each change of width
 
 
@@ -76,15 +77,29 @@ def read_stages(
     return {"steps": [[walltime_s, 1]], "best_effort": True, "stages": True, **({"ahead": ahead} if any(ahead) else {})}
 
 
+def notes_on(launches: Sequence[Launch]) -> list[str]:
+    """What the user of a script with stages is told beforehand: where it costs more than jobs of their own do."""
+    for launch in launches:
+        seconds = _time_of(launch)
+        if seconds is not None and seconds < SHORT_S:
+            what = f"its launch has {time_words(round(seconds))} at most, and takes 1 to 3 s to come to its processors"
+            return [f"line {launch.first_line}: {what}: sbatch --dependency or a plan holds less for launches so short"]
+    return []
+
+
+def _time_of(launch: Launch) -> float | None:
+    """Seconds that a launch may run, where its line says so; what is no time is refused as it begins."""
+    try:
+        return parse_walltime(launch.shape[1]) if launch.shape is not None and launch.shape[1] else None
+    except ValueError:
+        return None
+
+
 def _known(launch: Launch, processes: int) -> list[float | None] | None:
     """The ranks and seconds (None: not said) of a launch that comes right behind another; None where that is unsure."""
     if not launch.at_once or launch.shape is None:
         return None
-    size, time = launch.shape
-    try:
-        return [size or processes, parse_walltime(time) if time else None]
-    except ValueError:
-        return None
+    return [launch.shape[0] or processes, _time_of(launch)]
 
 
 def stored(profile: Profile | None, settings: Mapping[str, Given]) -> dict[str, Any] | None:

@@ -110,7 +110,7 @@ def _queue_next(world: JobWorld, launch: Launch, j0: Subjob) -> Effects[None]:
 def _ask(
     world: JobWorld, ordinal: int, j0: Subjob, places: int, time_s: float | None, follows: str | None = None
 ) -> Effects[None]:
-    """`time_s`: that the launch runs at most; `follows`: the subjob of the launch before, at whose end it may begin."""
+    """`time_s`: that the launch runs at most; `follows`: the subjob of the launch before, which has to end first."""
     job, now = world.job, world.ctx.now
     left_s = max(world.ctx.settings.poll_s, usable_end(j0, now) - now)
     late_s = world.parameters().start_up_s + _POLLS * world.ctx.settings.poll_s
