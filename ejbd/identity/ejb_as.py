@@ -31,7 +31,7 @@ from typing import Any
 MOST_LINE, MOST_READ, MOST_SAID = 32 << 20, 8 << 20, 64 << 20
 MOST_REQUESTS, MOST_SESSIONS, IDLE_S, READ_OUT_S, MOST_COMMAND_S = 10000, 256, 60, 2, 120
 USER, PART = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", r"(?!\.\.?$)[^/\0]{1,255}"
-TEXT, ABSOLUTE, VARIABLE = r"[^\0]*", r"/[^\0]{0,4096}", r"[^=\0]{1,4096}"
+TEXT, ABSOLUTE, VARIABLE, UNREAD = r"[^\0]*", r"/[^\0]{0,4096}", r"[^=\0]{1,4096}", "it cannot be read: %s"
 # Of a batch job, and what may be said for a command: how it reads times.
 TAG, PLACE = r"ejb-[0-9a-f]{1,32}(_[0-9]{1,7})?\.[0-9]{1,9}", r"LC_[A-Z]{1,32}|LANG|LANGUAGE|TZ"
 LOGGED, LIMITS = ("tag", "ids", "id", "change", "set", "path"), "cpu|fsize|data|stack|core|rss|nproc|nofile|memlock|as"
@@ -172,7 +172,7 @@ class Session:
         except OSError as error:
             said: Request = {"error": error.strerror or "it failed", "errno": error.errno}
         except (Refused, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
-            said = {"error": str(error) if isinstance(error, Refused) else type(error).__name__, "refused": True}
+            said = {"error": str(error if isinstance(error, Refused) else UNREAD % type(error)), "refused": True}
         self.log("%s: %s" % (what, said["error"]))
         return {"ok": False, **said}
 
