@@ -208,7 +208,7 @@ async def test_a_limit_on_a_job_that_is_passed_through_is_named_too(world: Calla
 async def test_subjobs_are_charged_to_what_their_queue_has_for_them(world: Callable[..., LiveWorld]) -> None:
     """J0 is its user's own; beside it stands what is charged elsewhere, which its limits do not bound."""
     live = world(subjob_qos="ejb", subjob_account="elastic")
-    live.executor.asking._settings = live.settings.model_copy(update={"batch": "slurm"})
+    live.executor.asking.settings = live.settings.model_copy(update={"batch": "slurm"})
     live.batch.limits = (MAX_JOBS,)
     job = await live.submit(16, walltime_s=1000.0)
     await live.poll(1)

@@ -65,7 +65,7 @@ class Asking:
     ) -> None:
         self._store = store
         self._batch = batch
-        self._settings = settings
+        self.settings = settings
         self._hands = hands
         self._context = context
         self._clock = clock
@@ -85,13 +85,13 @@ class Asking:
         if job.elastic:
             _make_job_folder(spool, job.id, spec)
         # The embedded cluster's processors are virtual: there is nothing to bind to.
-        binding = "none" if self._settings.traits.one_host else "auto"
+        binding = "none" if self.settings.traits.one_host else "auto"
         secret = new_secret()
         folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
             return Files(spec, secret)
         script, hook = passing.file_to_submit(spec, folder, spool.files), None
-        if self._settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):
+        if self.settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):
             hook = folder / "bash-env"
             spool.files.put(hook, text.encode())
         return Files(spec, secret, script, hook)
@@ -136,7 +136,7 @@ class Asking:
         spool = world.spool
         folder = spool.subjob_dir(job.id, subjob.id)
         if subjob.role in AS_ASKED and not job.elastic:
-            launcher = profile_named(self._settings, spec.mpi) if is_open_mpi(self._settings, spec.mpi) else None
+            launcher = profile_named(self.settings, spec.mpi) if is_open_mpi(self.settings, spec.mpi) else None
             script = passing.script_of(spec, self._batch, launcher, spool.exit_file(job.id, subjob.id))
             numbers.settle_array(world.ctx.session, job)
             told = variables.of_array(world) | pbsvariables.of_array(world)
@@ -148,7 +148,7 @@ class Asking:
             request = passing.request_for(given, script, names, files.script, files.hook)
             return replace(request, hold=job.held, stands_by_for=behind)
         start = WorkerScript(
-            python=self._settings.worker_python,
+            python=self.settings.worker_python,
             worker=spool.worker,
             subjob_dir=folder,
             exit_file=spool.exit_file(job.id, subjob.id),
@@ -164,7 +164,7 @@ class Asking:
             script=self._batch.worker_script(start),
             folder=folder,
         )
-        free_to_go = j0 and self._settings.traits.excludes_by_name
+        free_to_go = j0 and self.settings.traits.excludes_by_name
         kept_off = () if free_to_go else drains.kept_off(view, subjob.processors, job.queue, must=not j0)
         options = (*request.options, *(() if j0 else self._charged_to(world)), *_behind(world, subjob))
         begin_in_s = begins.begin_in_s(job.spec, subjob, self._clock())
@@ -174,7 +174,7 @@ class Asking:
     def _charged_to(self, world: JobWorld) -> list[str]:
         """Words that charge a subjob to what its queue has for them. Slurm takes the last of two."""
         settings = world.ctx.queue_settings(world.job.queue)
-        if self._settings.batch != "slurm":
+        if self.settings.batch != "slurm":
             return []
         words = (("--qos", settings.subjob_qos), ("--account", settings.subjob_account))
         return [f"{option}={value}" for option, value in words if value]

@@ -14,8 +14,13 @@ LINGER_S = 10.0  # for so long what was queued ahead is held for a launch that h
 
 
 def width_of(world: JobWorld, launch: Launch) -> int:
-    """The places of a launch: one for each of its ranks, and never more than the job may have."""
-    return min(launch.size, world.job.processes)
+    """The places of a launch."""
+    return _places_for(world, launch.size)
+
+
+def _places_for(world: JobWorld, ranks: int) -> int:
+    """One for each rank, and never more than the job may have."""
+    return min(ranks, world.job.processes)
 
 
 def is_wide_enough(world: JobWorld, launch: Launch, members: Sequence[Subjob]) -> bool:
@@ -35,7 +40,7 @@ def known_ahead(world: JobWorld, ordinal: int) -> tuple[int, float | None] | Non
     if ordinal >= len(told) or told[ordinal] is None:
         return None
     size, time_s = told[ordinal]
-    return min(int(size), world.job.processes), time_s
+    return _places_for(world, int(size)), time_s
 
 
 def is_asked_ahead(world: JobWorld, subjob: Subjob) -> bool:

@@ -22,6 +22,7 @@ from ejbd.store.models import Epoch, Operation, Subjob
 from ejbd.wire.kinds import EventKind, OperationKind
 
 AGAIN_S = 10.0  # after which a worker that has refused is asked again: a rank may just have ended, or begun others
+ROOM_S = 10.0  # for so long a job waits for other jobs' ranks to leave its processors
 
 
 def waits_for_room(world: JobWorld, members: Sequence[Subjob]) -> bool:
@@ -31,7 +32,7 @@ def waits_for_room(world: JobWorld, members: Sequence[Subjob]) -> bool:
     """
     since = max(subjob.start_s or world.ctx.now for subjob in members)
     workers = [worker for subjob in members for worker in world.workers_of(subjob.id)]
-    return world.ctx.waited_s(since) < AGAIN_S and not_left_yet(world, workers)
+    return world.ctx.waited_s(since) < ROOM_S and not_left_yet(world, workers)
 
 
 def follow_share(world: JobWorld, epoch: Epoch) -> Effects[bool]:
