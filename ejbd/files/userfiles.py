@@ -99,7 +99,8 @@ async def each_apart(works: Iterable[Callable[[], T]]) -> list[T | None]:
 
 def _begin(work: Callable[[], T]) -> Future[T]:
     """A thread that is not waited for at the end of the process, as those of an executor are."""
-    if not _stuck.acquire(blocking=False):
+    room = _stuck
+    if not room.acquire(blocking=False):
         raise TimeoutError(errno.ETIMEDOUT, "too many file systems do not answer")
     future: Future[T] = Future()
 
@@ -111,7 +112,7 @@ def _begin(work: Callable[[], T]) -> Future[T]:
         else:
             _answer(future, result=result)
         finally:
-            _stuck.release()
+            room.release()
 
     threading.Thread(target=run, name="user-files", daemon=True).start()
     return future

@@ -99,6 +99,7 @@ def spool_full(project: Project) -> None:
     """The spool's volume is full: what runs goes on, what is submitted waits until there is room."""
     job = project.submit("spool-full", LONG, 16, 2, "--checkpoint", "6")
     project.computing(job)
+    project.past_step(job, 16)  # ranks that have not met yet find each other through files of the spool
     project.ask("alice", "sh", "-c", "head -c 100M /dev/zero >/spool/alice/fill || true")
     say("the spool is full")
     until("a worker says so", lambda: "No space left" in str(project.events(job)), 60)

@@ -138,12 +138,22 @@ class Project:
         """Wait until the ranks of the job run, in a placement beyond the first `after`."""
         until(f"ranks of {job} run", lambda: self.count(job, "epoch.running") > after, bound_s)
 
+    def past_step(self, job: str, step: int, user: str = "alice", bound_s: float = 60) -> None:
+        """Wait until rank 0 is past that step. Then as many ranks, and one more, have met their neighbours."""
+        words = ("find", f"/spool/{user}/.ejb", "-path", f"*{job}*", "-name", "*.progress", "-exec", "cat", "{}", "+")
+
+        def told() -> bool:
+            return any(int(line.split()[0]) > step for line in self.ask(user, *words, fails=True).splitlines())
+
+        until(f"{job} is past step {step}", told, bound_s)
+
     def completed(self, job: str, result: str, steps: int, bound_s: float = 300, user: str = "alice") -> None:
         """The job ends well, and its result is to the last bit that of an undisturbed run."""
         until(f"{job} ends", lambda: bool(self.status(job)["end_s"]), bound_s)
         told = self.status(job)
         if told["state"] != "completed":
-            raise Wrong(f"{job} is {told['state']}: {told['reason']}")
+            last = [f"{event['kind']} {event['data']}" for event in self.events(job)[-8:]]
+            raise Wrong("\n".join([f"{job} is {told['state']}: {told['reason']}", *last]))
         # Of alice alone; bob sees it where homes are open, as those of these images are.
         self.ask(user, "cmp", result, f"/home/alice/undisturbed-{steps}")
 

@@ -51,6 +51,7 @@ def main() -> int:
         step += 1
         total = (31 * total + step) % 1_000_003
         print(f"step {step}", flush=True)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # one that comes while the interpreter ends must not kill
     Path("result.txt").write_text(f"{total}\n")
     print(f"total is {total}\ndone at step {step}")
     return 0
