@@ -30,7 +30,7 @@ def crowd(project: Project) -> None:
 
 def restarts(project: Project) -> None:
     """Controller, daemon and database restarted under one elastic job: none of them costs it anything."""
-    job = project.submit("restarts", LONG)
+    job = project.submit("restarts", LONG, 16, 5)
     project.computing(job)
 
     project.compose("restart", "slurmctld")
@@ -97,7 +97,7 @@ def daemon_away(project: Project) -> None:
 
 def spool_full(project: Project) -> None:
     """The spool's volume is full: what runs goes on, what is submitted waits until there is room."""
-    job = project.submit("spool-full", LONG, 16, 2, "--checkpoint", "6")
+    job = project.submit("spool-full", LONG, 16, 5, "--checkpoint", "6")
     project.computing(job)
     project.past_step(job, 16)  # ranks that have not met yet find each other through files of the spool
     project.ask("alice", "sh", "-c", "head -c 100M /dev/zero >/spool/alice/fill || true")
@@ -115,7 +115,7 @@ def spool_full(project: Project) -> None:
 
 def drained(project: Project) -> None:
     """A node is drained, in Slurm and in EJB: the job leaves it in time, with its work."""
-    job = project.submit("drained", LONG)
+    job = project.submit("drained", LONG, 16, 5)
     project.computing(job)
     project.ask("root", "scontrol", "update", "nodename=c3", "state=drain", "reason=servicing")
     project.ask("ops", "ejb", "drain", "c3", "--by", "now+30seconds")
