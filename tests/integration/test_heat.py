@@ -21,6 +21,7 @@ from ejbd.batch.base import SubmitRequest
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
 from ejbd.core.view import BatchState
+from ejbd.manager.jobspec.shell import read_script
 from tests.fakes.me import ME
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -362,6 +363,7 @@ async def test_the_batch_script_is_an_ordinary_one(tmp_path: Path, undisturbed: 
     script = (EXAMPLES / "heat.sbatch").read_text()
     shorter = script.replace("--steps 1000 --pace 20ms", "--steps 60 --size 24 --pace 1ms")
     assert shorter != script
+    assert read_script(script, 16).once is None  # it is begun again, and no warning is told
     batch = LocalBatch(tmp_path / "cluster")
     try:
         id = await batch.submit(
