@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobspec.shell import read_script
 from ejbd.profiles.profile import Profile
-from ejbd.profiles.reading import folders, matching, read_all, read_sent
+from ejbd.profiles.reading import SHIPPED, folders, matching, read_all, read_sent
 
 LOOK_S = 2.0
 MOST_INPUT_BYTES = 4 << 20
@@ -117,13 +118,19 @@ def _known(own: bool) -> dict[str, Profile]:
 
 
 @lru_cache(maxsize=4)
-def _read(places: tuple[tuple[Path, tuple[int, ...]], ...]) -> dict[str, Profile]:
+def _read(places: tuple[tuple[Path, tuple[tuple[str, int], ...]], ...]) -> dict[str, Profile]:
     return read_all(folder for folder, _ in places)
 
 
-def _written(folder: Path) -> tuple[int, ...]:
-    """When its profiles were written: they are read again once one has changed."""
-    return tuple(path.stat().st_mtime_ns for path in sorted(folder.glob("*.toml")))
+def _written(folder: Path) -> tuple[tuple[str, int], ...]:
+    """When its profiles were written: they are read again once one has changed. Those of EJB itself do not change."""
+    if folder == SHIPPED:
+        return ()
+    try:
+        with os.scandir(folder) as entries:
+            return tuple(sorted((one.name, one.stat().st_mtime_ns) for one in entries if one.name.endswith(".toml")))
+    except OSError:
+        return ()
 
 
 def _taken(spec: JobSpec, one: Profile, foreign: bool) -> JobSpec:
