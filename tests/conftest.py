@@ -88,10 +88,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
-# Of tests that one process has to run one after the other: begun last they would be what the others wait for. The first
-# compiles the simulator's kernels for all.
+# Of tests that one process has to run one after the other: begun last they would be what the others wait for.
 LONG_GROUPS = (
-    *("sim_traces", "faults-slurm", "faults-outside", "alone-slurm", "limits-slurm", "workflow-tools"),
+    *("faults-slurm", "faults-outside", "alone-slurm", "limits-slurm", "workflow-tools"),
     *("faults-daemon", "site-plans-slurm", "mpich", "crash-matrix-slurm", "journey-suspend-slurm", "kept-place-slurm"),
     "api-schema",
 )
