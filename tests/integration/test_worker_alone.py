@@ -62,7 +62,7 @@ class Site:
         return list(self.folder.glob("job-*.out"))
 
     def away(self) -> dict[str, int]:
-        """Each worker's word that it finds no manager, and when it was written last (nanoseconds of the file system)."""
+        """Each worker's word that it finds no manager, and when it was written last (ns of the file system)."""
         return {path.name: path.stat().st_mtime_ns for path in (self.j0 / "alone").glob("away-*.json")}
 
     async def start(self, batch: LocalBatch) -> str:
