@@ -88,10 +88,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
-# Of tests that one process has to run one after the other: begun last they would be what the others wait for. The first
-# compiles the simulator's kernels for all.
+# Of tests that one process has to run one after the other: begun last they would be what the others wait for.
 LONG_GROUPS = (
-    *("sim_traces", "faults-slurm", "faults-outside", "alone-slurm", "limits-slurm", "workflow-tools"),
+    *("journey-slurm", "docs-commands", "web-browser"),
+    *("faults-slurm", "faults-outside", "alone-slurm", "limits-slurm", "workflow-tools"),
     *("faults-daemon", "site-plans-slurm", "mpich", "crash-matrix-slurm", "journey-suspend-slurm", "kept-place-slurm"),
     "api-schema",
 )

@@ -1,7 +1,8 @@
 """Kernels compiled as they stand, where numba is installed. Until something is compiled, numba is not imported.
 
 Compiled code is kept in a folder of the user's cache that is named after all sources that kernels depend on, since
-numba itself would not see a callee or a constant change.
+numba itself would not see a callee or a constant change. It is named after where these stand, too: numba looks for
+compiled code by the path of its source, so that a second clone finds nothing of the first one's.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def source_digest(*folders: Path, word: bytes = b"") -> str:
 def _folder() -> Path:
     versions = f"{importlib.metadata.version('numba')} {sys.version} {of_core.__name__}"
     core = source_digest(Path(of_core.__file__).parent)
-    digest = hashlib.sha256(versions.encode() + core.encode())
+    where = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256(f"{versions} {where} {core}".encode())
     digest.update(source_digest(Path(__file__).parent, word=of_core.__name__.encode()).encode())
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "ejb" / f"kernels-{digest.hexdigest()[:16]}"

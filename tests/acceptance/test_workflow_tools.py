@@ -363,6 +363,7 @@ with SLURMCluster(queue="batch", cores=1, processes=1, memory="200MB", walltime=
         time.sleep(0.3)
 
 
+@pytest.mark.nightly("Snakemake's own executor asks by its numbers; unit/test_cli_links.py has what each command says")
 def test_a_job_goes_by_one_number_everywhere(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     def said(*words: str, code: int = 0) -> str:
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
@@ -422,6 +423,7 @@ def test_what_is_no_job_of_ejb_is_left_to_slurms_own_commands(
     assert said("squeue", "-h", "-t", "all", "-o", "%T", "-j", ours)[1] == "CANCELLED"
 
 
+@pytest.mark.nightly("unit/test_cli_links.py has what scancel takes and signals; test_scripts.py cancels a real script")
 def test_scancel_signals_jobs_and_ends_elements(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     def said(*words: str) -> str:
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)

@@ -220,6 +220,7 @@ async def test_where_nobody_is_protected_nothing_is_started_while_others_wait(tm
         assert windows(view, "batch", view.time_s).slots() == ()
 
 
+@pytest.mark.sampled(2)
 async def test_a_poll_is_three_commands_whatever_the_number_of_jobs(site: PbsSite, tmp_path: Path) -> None:
     adapter = batch(site)
     await adapter.observe()

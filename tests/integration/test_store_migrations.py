@@ -105,6 +105,7 @@ def test_a_newer_database_is_refused_with_one_sentence(store_url: str) -> None:
     store.close()
 
 
+@pytest.mark.sampled(2)
 def test_the_alembic_command(store_url: str, tmp_path: Path) -> None:
     def alembic(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

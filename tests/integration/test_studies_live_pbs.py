@@ -54,7 +54,7 @@ def in_turn(site: PbsSite | PbsCluster, dialect: str) -> None:
         pytest.skip(f"on the fake in the dialect of {dialect}: EJB_TEST_PBS=all plays it in both")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.nightly("test_studies_live_slurm.py plays one; test_batch_contract.py has what a play asks of a PBS")
 def test_a_log_is_played_on_a_pbs_beside_its_simulation(site: PbsSite | PbsCluster, tmp_path: Path) -> None:
     in_turn(site, "openpbs")
     write(tmp_path / "log.swf", LOG)
@@ -75,7 +75,7 @@ def test_a_log_is_played_on_a_pbs_beside_its_simulation(site: PbsSite | PbsClust
     nothing_left(site)
 
 
-@pytest.mark.nightly("test_studies_live_slurm.py has them; the one before plays a log on a PBS")
+@pytest.mark.nightly("test_studies_live_slurm.py has them on a Slurm; test_journey_pbs.py has an EJB on a PBS")
 def test_wide_jobs_of_a_log_are_elastic_under_a_real_ejb(site: PbsSite | PbsCluster, tmp_path: Path) -> None:
     """The second of 16 processors finds 8 free, and starts on them before the first, of 24, has ended."""
     in_turn(site, "torque")
@@ -86,6 +86,7 @@ def test_wide_jobs_of_a_log_are_elastic_under_a_real_ejb(site: PbsSite | PbsClus
     nothing_left(site)
 
 
+@pytest.mark.sampled(2)
 def test_what_is_no_cluster_of_that_kind_is_refused(site: PbsSite | PbsCluster, tmp_path: Path) -> None:
     write(tmp_path / "log.swf", LOG)
     assert "--batch is slurm, openpbs, torque" in live(site, tmp_path, "--batch", "nothing", code=2)

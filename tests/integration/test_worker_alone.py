@@ -61,10 +61,14 @@ class Site:
     def output(self) -> list[Path]:
         return list(self.folder.glob("job-*.out"))
 
+    def away(self) -> dict[str, int]:
+        """Each worker's word that it finds no manager, and when it was written last (ns of the file system)."""
+        return {path.name: path.stat().st_mtime_ns for path in (self.j0 / "alone").glob("away-*.json")}
+
     async def start(self, batch: LocalBatch) -> str:
         """Submit J0; its id."""
         script = batch.worker_script(WorkerScript(sys.executable, self.spool.install_worker(), self.j0, self.exit_file))
-        return await batch.submit(ME, ordinary(f"ejb-{J0}", 4, 60, self.j0, script.removeprefix("#!/bin/sh\n")))
+        return await batch.submit(ME, ordinary(f"ejb-{J0}", 4, 600, self.j0, script.removeprefix("#!/bin/sh\n")))
 
     def ended(self) -> int:
         """The code that J0's script has written."""
@@ -125,8 +129,10 @@ async def test_one_worker_that_is_missing_keeps_the_others_from_it(tmp_path: Pat
     site = Site(tmp_path, processors=6)
     async with cluster(tmp_path) as batch:
         id = await site.start(batch)
-        eventually(lambda: len(list((site.j0 / "alone").glob("away-*.json"))) == 2)
-        await asyncio.sleep(1.5)
+        eventually(lambda: len(site.away()) == 2)
+        both = site.away()
+        # Each has looked again since both were there, and begins nothing.
+        eventually(lambda: all(at_ns > both[name] for name, at_ns in site.away().items()))
         assert orders.withdraw(site.spool, JOB, J0)
         await cancelled(batch, id)
         assert not site.output()

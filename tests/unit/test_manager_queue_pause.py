@@ -33,9 +33,9 @@ def asked(live: LiveWorld) -> int:
 
 
 async def pass_by(live: LiveWorld, seconds: int) -> None:
-    """With a look every five seconds, at which the executor comes by, too."""
-    for _ in range(seconds // 5):
-        await live.poll(5)
+    """With a look every fifteen seconds, as long as the shortest pause is; the executor comes by, too."""
+    for passed in range(0, seconds, 15):
+        await live.poll(min(15, seconds - passed))
 
 
 async def paused(live: LiveWorld, queue: str = "batch") -> list[str]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,12 +17,12 @@ import pytest
 
 from ejbd.cli.main import main
 from ejbd.cli.sim import progress as sim_progress
-from ejbd.sim import playing, progress
+from ejbd.sim import compiled, playing, progress
 from ejbd.sim.compiled import NUMBA_PLAIN
 from ejbd.sim.models import Model, generate
 from ejbd.sim.run import Policy, run
 from ejbd.sim.swf import format_swf, read_swf, write_swf
-from ejbd.sim.targets import run_targets
+from ejbd.sim.targets import play_targets, run_targets
 from ejbd.sim.workload import workload_of
 
 Ejb = Callable[..., str]
@@ -71,6 +72,25 @@ def test_the_first_number_comes_without_the_compiler(log: Path, tmp_path: Path) 
     assert "mean_turnaround_s" in result.stdout
     assert result.stdout.splitlines()[-1] == "[]"
     assert not list(tmp_path.rglob("*.nbc")), "nothing was compiled"
+
+
+def test_what_another_clone_has_compiled_is_not_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba would not find it there: minutes of compiling, where seconds of interpreting were enough."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rooms = Path(compiled.__file__).parents[1]
+    clone = tmp_path / "clone" / "ejbd"
+    shutil.copytree(rooms / "sim", clone / "sim")
+    compiled._folder.cache_clear()
+    try:
+        mark = compiled._done_mark(play_targets)
+        mark.parent.mkdir(parents=True)
+        mark.touch()
+        assert compiled.at_hand(play_targets)
+        compiled._folder.cache_clear()
+        monkeypatch.setattr(compiled, "__file__", str(clone / "sim" / "compiled.py"))
+        assert not compiled.at_hand(play_targets)
+    finally:
+        compiled._folder.cache_clear()
 
 
 @pytest.mark.parametrize("policy", list(Policy))

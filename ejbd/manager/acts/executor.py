@@ -45,6 +45,8 @@ PATIENCE_S = 3.0  # that a pass waits for sessions and commands of a user that d
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
 
+_EXECUTING = select(Intent.id).where(Intent.state == IntentState.EXECUTING)
+
 
 class _Turns:
     """Of one pass, how much goes on side by side. `of_one`: of all submissions those that one user may take."""
@@ -206,8 +208,7 @@ class Executor:
             await self.store.write(lambda s: self.recover(s, "its outcome could not be recorded"))
 
     def _forgotten(self, session: Session) -> bool:
-        executing = session.scalars(select(Intent.id).where(Intent.state == IntentState.EXECUTING))
-        return any(id not in self._at_it for id in executing)
+        return any(id not in self._at_it for id in session.scalars(_EXECUTING))
 
     async def record(self, ids: Sequence[int], outcome: Callable[[Session], None], *, patient: bool = False) -> None:
         """Store what came of a call. Where the database fails it is kept, and stored before anything else is done."""

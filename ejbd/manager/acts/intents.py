@@ -18,6 +18,13 @@ from ejbd.store.states import STARTED_SUBJOB, IntentState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
+# Anything else than a submission has nothing to act on while its submission is under way.
+_OPEN = (
+    Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN)),
+    or_(Intent.kind == IntentKind.SUBMIT, Intent.batch_id.is_not(None)),
+)
+_FIRST = select(func.min(Intent.not_before_s)).where(*_OPEN)
+
 
 def submissions_due(session: Session, now: float) -> int:
     """How many submissions have not been begun, and wait for nothing but their turn."""
@@ -43,11 +50,10 @@ def due(
     `without`: users for which nothing is begun now. `in_turn`: of submissions that are as urgent, one of each user
     comes before the next of any.
     """
-    # Anything else than a submission has nothing to act on while its submission is under way.
-    open_ones = select(Intent).where(
-        Intent.state.in_((IntentState.PENDING, IntentState.UNKNOWN)),
-        or_(Intent.kind == IntentKind.SUBMIT, Intent.batch_id.is_not(None)),
-    )
+    first_s = session.scalar(_FIRST)
+    if (first_s is None or first_s > now) and not queues.any_paused(session):
+        return [], first_s  # as nearly always
+    open_ones = select(Intent).where(*_OPEN)
     next_s = session.scalar(select(func.min(open_ones.where(Intent.not_before_s > now).subquery().c.not_before_s)))
     ready = open_ones.where(Intent.not_before_s <= now)
     if without:

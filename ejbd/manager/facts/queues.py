@@ -78,10 +78,16 @@ def is_of(part: str) -> ColumnElement[bool]:
     return true() if not part else Job.user + "/" + Job.account + "/" + Job.qos == part
 
 
+_PAUSED = (
+    select(QueuePause.name)
+    .where(QueuePause.what == Failing.SUBMISSIONS.value, QueuePause.until_s.is_not(None))
+    .limit(1)
+)
+
+
 def any_paused(session: Session) -> bool:
     """Whether any queue's submissions are paused, or being tried again."""
-    query = select(QueuePause.name).where(QueuePause.what == Failing.SUBMISSIONS.value, QueuePause.until_s.is_not(None))
-    return session.scalars(query.limit(1)).first() is not None
+    return session.scalars(_PAUSED).first() is not None
 
 
 def kept_back(session: Session, now: float) -> KeptBack:

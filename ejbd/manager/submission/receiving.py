@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.manager.acts.carrying import carry_out, in_savepoint
@@ -13,11 +13,18 @@ from ejbd.manager.facts.queues import kept_back as queues_kept_back
 from ejbd.manager.rules.linked import arraysteps, dependencies
 from ejbd.manager.rules.planning.decide import Decider
 from ejbd.manager.world import World
-from ejbd.store.models import Dependency, Job
+from ejbd.store.models import Array, Dependency, Job
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import JobKind
 
 RECEIVED_AT_ONCE = 8
+_ANY = select(
+    or_(
+        exists().where(Job.state == JobState.RECEIVED),
+        exists().where(Dependency.job_id != ""),
+        exists().where(Array.changed),
+    )
+)
 
 
 class Receiving:
@@ -32,6 +39,9 @@ class Receiving:
 
         Some at a time, since others wait for the writer too, and in a flood no more than the executor has use for.
         """
+        if not session.scalar(_ANY):
+            self.backlog = False
+            return False
         ctx = self._world.context(session)
         decider = Decider(ctx)
         most = 2 * ctx.settings.limits.submit_concurrency * SUBMISSIONS_A_PASS - submissions_due(session, ctx.now)

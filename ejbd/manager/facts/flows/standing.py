@@ -119,10 +119,12 @@ class Standing:
         return job.expected_completion_s or job.start_s + self.groups[stage.name].walltime_s
 
 
+_OPEN = select(Workflow.id).where(Workflow.state == WorkflowState.RUNNING).order_by(Workflow.seq)
+
+
 def open_ids(session: Session) -> list[str]:
     """The workflows that go on, oldest first."""
-    query = select(Workflow.id).where(Workflow.state == WorkflowState.RUNNING).order_by(Workflow.seq)
-    return list(session.scalars(query))
+    return list(session.scalars(_OPEN))
 
 
 def standing(ctx: Context, id: str) -> Standing:

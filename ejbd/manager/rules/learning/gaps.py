@@ -276,11 +276,17 @@ def after(world: JobWorld, end: PassedThroughEnded) -> Effects[Outcome | None]:
     return None
 
 
+_STANDS = (
+    select(Subjob.id)
+    .join(Job, Subjob.job_id == Job.id)
+    .where(Job.state == JobState.WAITING, Subjob.role == SubjobRole.STANDBY, Subjob.state.in_(_OPEN))
+    .limit(1)
+)
+
+
 def any_stands(session: Session) -> bool:
     """Whether the batch job of any waiting job stands by."""
-    query = select(Subjob.id).join(Job, Subjob.job_id == Job.id).where(Job.state == JobState.WAITING)
-    query = query.where(Subjob.role == SubjobRole.STANDBY, Subjob.state.in_(_OPEN))
-    return session.scalars(query.limit(1)).first() is not None
+    return session.scalars(_STANDS).first() is not None
 
 
 def mind(ctx: Context) -> Effects[None]:

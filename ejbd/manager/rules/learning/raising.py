@@ -122,8 +122,14 @@ def is_wanted(ctx: Context) -> bool:
     return any(ctx.queue_settings(queue.name).raised != "off" for queue in queues) or _any_planned(ctx.session)
 
 
+_PLANNED = (
+    select(Subjob.id)
+    .join(Job, Subjob.job_id == Job.id)
+    .where(Job.elastic.is_(False), Job.state == JobState.RUNNING, Subjob.state == SubjobState.RUNNING)
+    .where(Subjob.role == SubjobRole.RIGID, Subjob.walltime_s < Job.walltime_s)
+    .limit(1)
+)
+
+
 def _any_planned(session: Session) -> bool:
-    query = select(Subjob.id).join(Job, Subjob.job_id == Job.id).where(Job.elastic.is_(False))
-    query = query.where(Job.state == JobState.RUNNING, Subjob.state == SubjobState.RUNNING)
-    query = query.where(Subjob.role == SubjobRole.RIGID, Subjob.walltime_s < Job.walltime_s)
-    return session.scalars(query.limit(1)).first() is not None
+    return session.scalars(_PLANNED).first() is not None

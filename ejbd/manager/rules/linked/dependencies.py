@@ -218,9 +218,12 @@ def _read(conditions: str) -> tuple[Condition, ...]:
     return found.conditions if found is not None else ()
 
 
+_MAY_BE_MET = select(Dependency.job_id).where(Dependency.never.is_(False)).limit(1)
+
+
 def any_wait(session: Session) -> bool:
     """Whether a job waits for others."""
-    return session.scalar(select(Dependency.job_id).where(Dependency.never.is_(False)).limit(1)) is not None
+    return session.scalar(_MAY_BE_MET) is not None
 
 
 def never_met(session: Session, job: Job) -> bool:
