@@ -218,7 +218,7 @@ def _write(out: Path, cells: Sequence[Cell], trial: Trial) -> list[Path]:
          "-" if cell.elastic_percent is None else f"{cell.elastic_percent:+.1f} %", f"{cell.others:+.1f} %")
         for cell in worst
     ]  # fmt: skip
-    pooled = [
+    pools = [
         [model.value, f"{lambda_s:g}", *(
             pooled([
                 cell for cell in cells
@@ -233,12 +233,13 @@ def _write(out: Path, cells: Sequence[Cell], trial: Trial) -> list[Path]:
     paths = [out / f"{trial.name}.{end}" for end in ("md", "json", "csv")]
     text = (
         f"# The guard against EASY on made-up logs\n\n{verdict(cells)}\n\n"
-        f"{len(trial.seeds)} logs of each of {len(Model)} models, {trial.jobs} jobs each, seeds {seeds_told(trial.seeds)}."
+        f"{len(trial.seeds)} logs of each of {len(Model)} models, {trial.jobs} jobs each, "
+        f"seeds {seeds_told(trial.seeds)}."
         f"{' J0s stay until their turn while others are later than elastic jobs.' if trial.turns else ''}\n\n"
         f"{markdown_table(COUNTED, counts)}\n"
         f"The worst cells, by the jobs that they harm most:\n\n{markdown_table(HEAD, rows[:SHOWN])}\n"
         "All cells of a model pooled, change of the mean turnaround in per cent, all jobs / those that are not elastic:"
-        f"\n\n{markdown_table(('model', 'lambda (s)', *(f'Delta {one:g}' for one in trial.deltas)), pooled)}"
+        f"\n\n{markdown_table(('model', 'lambda (s)', *(f'Delta {one:g}' for one in trial.deltas)), pools)}"
     )
     paths[0].write_text(text, encoding="utf-8")
     document = {
