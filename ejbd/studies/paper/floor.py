@@ -1,4 +1,4 @@
-"""`ejb sim reproduce guard --floor`: whom EASY itself harms when something is given to a log that is only good.
+"""`ejb sim reproduce guard --floor`: harm by EASY itself, where a log is given what is only good.
 
 EASY is no monotone rule: where a job ends sooner, or the machine is larger, other jobs may end later. What is counted
 here no rule under which elastic jobs end sooner can be expected to fall below.
