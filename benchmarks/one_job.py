@@ -1,6 +1,6 @@
 """What being elastic costs a job that has no use for it: on an idle Slurm, beside `sbatch`.
 
-    python benchmarks/one_job.py [--ranks 1 8 32 128] [--runs 5] [--poll 5] [--pause 20]
+    python benchmarks/one_job.py [--ranks 1 8 32 128] [--runs 4] [--poll 5] [--pause 8]
 
 The same script is submitted to a private Slurm of 8 x 16, by turns: by `sbatch`, by `ejb submit --elastic=off`, and
 by `ejb submit --elastic=on`. Its ranks write down when they begin and when they end, and do nothing else. All
@@ -8,7 +8,8 @@ processors are free, so that J0 is all that an elastic job ever gets. The hops: 
 Slurm has the batch job; from Slurm's start of it until its last rank runs; from the last rank's end until its
 processors are free. What Slurm takes between the first two is Slurm's: it starts jobs in cycles. Aim: by these three
 together an elastic job is no more than .3 s later than under `sbatch`. `--pause` seconds go by before each elastic
-job: the daemon polls early for so many starts only, and without a pause some jobs wait for its timer.
+job: the daemon polls early for so many starts only, and without a pause some jobs wait for its timer. Of the elastic
+jobs it also tells when each event came: from Slurm's start of J0 on, and those of the end from the last rank's end on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -62,12 +64,22 @@ def until(ready: Callable[[], bool], what: str) -> float:
     return time.time()
 
 
-def one(argv: list[str], environment: Mapping[str, str], cluster: SlurmCluster, where: Path, ranks: int) -> list[float]:
-    """Seconds of each hop of one job."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One job: seconds of each hop, when Slurm started it, and when its last rank ended."""
+
+    hops_s: list[float]
+    started_at_s: float
+    over_at_s: float
+    id: str
+
+
+def one(argv: list[str], environment: Mapping[str, str], cluster: SlurmCluster, where: Path, ranks: int) -> Taken:
+    """From the start of the command until the job's processors are free."""
     stamps = where / "stamps"
     stamps.mkdir()
     begun = time.time()
-    subprocess.run(argv, env=environment, cwd=where, check=True, capture_output=True, timeout=60)
+    said = subprocess.run(argv, env=environment, cwd=where, check=True, capture_output=True, timeout=60, text=True)
     until(lambda: len(list(stamps.iterdir())) == ranks, f"{ranks} ranks run")
     busy = ("squeue", "--noheader", "--states=PENDING,RUNNING,COMPLETING", "--format=%i")
     free = until(lambda: not cluster.run(*busy).strip(), "its processors are free")
@@ -77,9 +89,24 @@ def one(argv: list[str], environment: Mapping[str, str], cluster: SlurmCluster, 
     stamps.rmdir()
     log = (cluster.directory / "log" / "slurmctld.log").read_text(errors="replace")
     submitted = logged(log, r"_slurm_rpc_submit_batch_job: JobId=") - begun
-    started = max(t[0] for t in times) - logged(log, r"(?:Started|Allocate) JobId=")
-    freed = free - max(t[1] for t in times)
-    return [submitted, started, freed, submitted + started + freed]
+    begun_s, over_s = logged(log, r"(?:Started|Allocate) JobId="), max(t[1] for t in times)
+    started, freed = max(t[0] for t in times) - begun_s, free - over_s
+    return Taken([submitted, started, freed, submitted + started + freed], begun_s, over_s, said.stdout.split()[-1])
+
+
+def events_of(daemon: Daemon, taken: Sequence[Taken]) -> list[str]:
+    """When each event came, the median of all jobs: lines. Negative: before that."""
+    seen: dict[tuple[bool, str], list[float]] = {}
+    for job in taken:
+        for event in daemon.events(job.id):
+            at_s, kind = float(event["at_s"]), str(event["kind"])
+            ends = at_s > job.over_at_s
+            seen.setdefault((ends, kind), []).append(at_s - (job.over_at_s if ends else job.started_at_s))
+    lines = []
+    for ends, what in ((False, "from Slurm's start of J0"), (True, "from the last rank's end")):
+        rows = sorted((statistics.median(each), kind) for (after, kind), each in seen.items() if after is ends)
+        lines.append(f"  {what}: " + ", ".join(f"{kind} {at_s:+.3f}" for at_s, kind in rows))
+    return lines
 
 
 def logged(log: str, pattern: str) -> float:
@@ -89,8 +116,8 @@ def logged(log: str, pattern: str) -> float:
 
 def measure(
     cluster: SlurmCluster, where: Path, ranks: int, runs: int, poll_s: float, pause_s: float
-) -> dict[str, list[list[float]]]:
-    """Seconds of each hop of each run, by way of submission."""
+) -> tuple[dict[str, list[Taken]], list[str]]:
+    """Each run, by way of submission; and lines about events of those that were elastic."""
     (where / "rank.c").write_text(RANK)
     subprocess.run(["cc", "-O2", "-o", str(where / "rank"), str(where / "rank.c")], check=True, timeout=60)
     options = f"#SBATCH --ntasks={ranks}\n#SBATCH --time=5\n#SBATCH --output=/dev/null\n"
@@ -106,12 +133,13 @@ def measure(
             "elastic": ([ejb, "submit", "--elastic=on", "job.sh"], ours),
         }
 
-        def hops(way: str, command: tuple[list[str], Mapping[str, str]]) -> list[float]:
+        def hops(way: str, command: tuple[list[str], Mapping[str, str]]) -> Taken:
             if way == "elastic":
                 time.sleep(pause_s)
             return one(*command, cluster, where, ranks)
 
-        return by_turns(ways, runs, hops)
+        found = by_turns(ways, runs, hops)
+        return found, events_of(daemon, found["elastic"])
     finally:
         daemon.client.close()
         daemon.stop()
@@ -120,9 +148,9 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 8, 32, 128])
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--poll", type=float, default=5.0)
-    parser.add_argument("--pause", type=float, default=20.0)
+    parser.add_argument("--pause", type=float, default=8.0)
     options = parser.parse_args()
     print(machine())
     if reason := missing_slurm():
@@ -130,12 +158,16 @@ def main() -> None:
         return
     for ranks in options.ranks:
         with slurm_cluster(NODES, PROCESSORS) as cluster, folder() as where:
-            found = measure(cluster, where, ranks, options.runs, options.poll, options.pause)
+            found, events = measure(cluster, where, ranks, options.runs, options.poll, options.pause)
         print(f"\n{ranks} ranks (s)")
-        for way, rows in found.items():
+        for way, taken in found.items():
+            rows = [job.hops_s for job in taken]
             told = "  ".join(f"{hop} {spread(hop_s)}" for hop, hop_s in zip(HOPS, zip(*rows, strict=True), strict=True))
-            later = statistics.median(row[-1] for row in rows) - statistics.median(row[-1] for row in found["sbatch"])
+            later = statistics.median(row[-1] for row in rows) - statistics.median(
+                job.hops_s[-1] for job in found["sbatch"]
+            )
             print(f"{way:<16}{told}  later than sbatch {later:+.2f}")
+        print("\n".join(events), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ejbd.core.speculation import fitting
 from ejbd.core.speculation.backfill import Candidate, choose, expected_utilisation
 from ejbd.core.speculation.checkpointed import Prices, checkpointed, checkpointed_plan_of
 from ejbd.core.speculation.discrete import Array, Discrete, discretise
@@ -24,6 +25,7 @@ from ejbd.core.speculation.sequence import (
     plan_of,
     t_optimal,
 )
+from ejbd.studies.speculative.fewruns import ODD, costs_of
 
 HOUR = 3600.0
 TABLE_1 = law_of("truncnorm:mu=8h,sigma=2h,low=0h,high=20h")
@@ -242,6 +244,14 @@ def test_ten_runs_show_that_they_fit_no_form(few: list[float]) -> None:
     found = fit([Run(time) for time in runs])
     assert found.form == "empirical"
     assert plan_of(found.law, limit_s=20_000.0).sequence_s[0] < 1500.0
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_ten_runs_that_fit_no_form_cost_little_more_than_the_best(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean over the seeds; 2.4 and 1.7 were seen where the misfit of so few went unnoticed."""
+    assert sum(costs_of(kind, seeds=10)) / 10 < 1.3
+    monkeypatch.setattr(fitting, "_MISFIT", math.inf)
+    assert sum(costs_of(kind, seeds=4)) / 4 > 1.5
 
 
 def test_what_fits_no_form_is_taken_as_it_was_seen() -> None:

@@ -97,7 +97,10 @@ def main() -> NoReturn:
     if words[:1] == ["shim"] and len(words) > 1:
         from .shim import main as shim
 
-        sys.exit(shim(words[1], words[2:]))
+        code = shim(words[1], words[2:])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # the script waits for it, and the job's processors for the script
     if words[:1] == ["pmi"]:
         from .pmi.server import main as pmi
 

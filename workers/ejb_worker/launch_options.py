@@ -393,9 +393,11 @@ def _number(option: str, value: str) -> int:
 def _resolve(argv: List[str], cwd: str, environ: Mapping[str, str]) -> List[str]:
     """As the real launchers do, a bare name that PATH does not know is looked for in the working directory."""
     program = argv[0]
-    import shutil  # here: the worker reads this module's names too, and would keep it in memory
+    if os.sep in program:
+        return argv
+    import shutil  # here: the worker reads this module's names too, and a launch by a path is sooner without it
 
-    if os.sep in program or shutil.which(program, path=environ.get("PATH")):
+    if shutil.which(program, path=environ.get("PATH")):
         return argv
     here = os.path.join(cwd, program)
     if os.path.isfile(here) and os.access(here, os.X_OK):

@@ -267,6 +267,9 @@ def reproduce(
     turns: Annotated[
         bool, typer.Option("--turns", help="Let J0s stay until their turn while others wait beyond theirs (guard).")
     ] = False,
+    floor: Annotated[
+        bool, typer.Option("--floor", help="Play plain EASY with something that is only good instead (guard).")
+    ] = False,
     seeds: Annotated[
         str, typer.Option("--seeds", metavar="N,N", help="Make up the logs of these seeds instead (guard).")
     ] = "",
@@ -300,6 +303,7 @@ def reproduce(
         with shown():
             paths = reproduce_overhead(traces, out_dir, limit=limit)
     elif what == "guard":
+        from ejbd.studies.paper.floor import reproduce_floor
         from ejbd.studies.paper.guard import reproduce_guard
         from ejbd.studies.paper.madeup import JUDGED_SEED, TUNED_SEED, Trial, reproduce_made, seeds_from
         from ejbd.studies.paper.turns import reproduce_turns
@@ -308,14 +312,18 @@ def reproduce(
         if traces is None and not chosen:
             hint = "or how many logs are to be made up of each model (--made)"
             raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces", hint=hint)
+        trial = Trial(chosen, turns=turns, quick=quick)
         with shown():
-            paths = reproduce_made(out_dir, Trial(chosen, turns=turns, quick=quick)) if chosen else []
-            if traces is not None and turns:
+            if floor:
+                paths = reproduce_floor(traces, out_dir, trial, limit=limit)
+            else:
+                paths = reproduce_made(out_dir, trial) if chosen else []
+            if traces is not None and turns and not floor:
                 paths += reproduce_turns(traces, out_dir, limit=limit)
             for path in paths:
                 if path.suffix == ".md":  # to be seen at once: counts, and the worst cells first
                     print(path.read_text(encoding="utf-8"))
-            if traces is not None and not turns:
+            if traces is not None and not turns and not floor:
                 paths += reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     elif what == "reshape":
         from ejbd.studies.reshaping.reproduce import TABLES, reproduce_reshape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ejbd.sim.metrics import change
 from ejbd.sim.models import Model, generate
 from ejbd.sim.report import markdown_table, write_csv
 from ejbd.sim.run import Policy, run
-from ejbd.sim.workload import workload_of
+from ejbd.sim.workload import Workload, workload_of
 
 DELTAS = (1.0, 1.1, 1.3, 1.5, 1.6, 2.0, 3.0)
 LAMBDAS_S = (0.0, 120.0, 600.0, 1800.0, 7200.0)
@@ -36,18 +36,16 @@ COUNTED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One simulation: sums of turnarounds under EASY and with EJB of all jobs, and of those that did not become
-    elastic, in seconds; and the change of the mean of those that did, in per cent (None: there is none)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harm:
+    """One simulation: sums of turnarounds under EASY and in it of all jobs, and of those that did not become elastic,
+    in seconds; and the change of the mean of those that did, in per cent (None: there is none)."""
 
     model: str
     seed: int
     processors: int
     load: float
     share: float
-    delta: float
-    lambda_s: float
     all_s: tuple[float, float]
     others_s: tuple[float, float]
     elastic_percent: float | None
@@ -66,11 +64,23 @@ class Cell:
     def where(self) -> str:
         which = "all elastic" if self.share == 1.0 else f"{100 * self.share:g} % elastic"
         log = f"{self.model}, seed {self.seed}, {self.processors} processors, load {self.load:g}"
-        return f"{log}, {which}, Delta {self.delta:g}, lambda {self.lambda_s:g} s"
+        return f"{log}, {which}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell(Harm):
+    """A simulation of EJB with the guard."""
+
+    delta: float
+    lambda_s: float
+
+    @property
+    def where(self) -> str:
+        return f"{Harm.where.__get__(self)}, Delta {self.delta:g}, lambda {self.lambda_s:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +142,10 @@ def _cell(row: dict[str, Any]) -> Cell:
 
 
 def _play(model: Model, seed: int, trial: Trial, again: int) -> Iterator[Cell]:
-    jobs, shapes = trial.jobs, trial.shapes
-    first = JUDGED_SEED if seed >= JUDGED_SEED else TUNED_SEED
-    processors, load, most = shapes[(seed - first) % len(shapes)]
-    log = generate(model, jobs=jobs, processors=processors, seed=seed, load=load, overestimate=most)
-    workload = workload_of(log, model.value, processors=processors)
-    wide = workload.jobs.processors >= NARROWEST
+    workload, load = made_up(model, seed, trial)
     easy = run(workload, Policy.EASY).end - workload.jobs.submit
     for share in SHARES:
-        candidates = wide & (np.random.default_rng(seed).random(jobs) < share)
+        candidates = candidates_of(workload, seed, share)
         for delta in trial.deltas:
             for lambda_s in trial.lambdas_s:
                 given = BundlingParameters(
@@ -153,15 +158,36 @@ def _play(model: Model, seed: int, trial: Trial, again: int) -> Iterator[Cell]:
                 )
                 outcome = run(workload, Policy.EJB, parameters=given, candidates=candidates, again=again)
                 after, elastic = outcome.end - workload.jobs.submit, outcome.elastic != 0
+                told = harm(easy, after, elastic)
                 yield Cell(
-                    model.value, seed, processors, load, share, delta, lambda_s,
-                    (float(easy.sum()), float(after.sum())),
-                    (float(easy[~elastic].sum()), float(after[~elastic].sum())),
-                    change(float(easy[elastic].sum()), float(after[elastic].sum())) if elastic.any() else None,
+                    model=model.value, seed=seed, processors=workload.processors, load=load, share=share, delta=delta,
+                    lambda_s=lambda_s, **told,
                 )  # fmt: skip
 
 
-def verdict(cells: Sequence[Cell]) -> str:
+def made_up(model: Model, seed: int, trial: Trial) -> tuple[Workload, float]:
+    """A log of a trial, and its load."""
+    first = JUDGED_SEED if seed >= JUDGED_SEED else TUNED_SEED
+    processors, load, most = trial.shapes[(seed - first) % len(trial.shapes)]
+    log = generate(model, jobs=trial.jobs, processors=processors, seed=seed, load=load, overestimate=most)
+    return workload_of(log, model.value, processors=processors), load
+
+
+def candidates_of(workload: Workload, seed: int, share: float) -> Any:
+    """Flags of the jobs that may become elastic: a share of the wide ones."""
+    return (workload.jobs.processors >= NARROWEST) & (np.random.default_rng(seed).random(len(workload)) < share)
+
+
+def harm(before: Any, after: Any, elastic: Any) -> dict[str, Any]:
+    """The figures of :class:`Harm`, of turnarounds in seconds and flags of the elastic jobs."""
+    return {
+        "all_s": (float(before.sum()), float(after.sum())),
+        "others_s": (float(before[~elastic].sum()), float(after[~elastic].sum())),
+        "elastic_percent": change(float(before[elastic].sum()), float(after[elastic].sum())) if elastic.any() else None,
+    }
+
+
+def verdict(cells: Sequence[Harm]) -> str:
     """How often the promise is broken, and by how much at worst."""
     told = []
     for jobs, figure, limit in (
@@ -178,7 +204,7 @@ def verdict(cells: Sequence[Cell]) -> str:
     return " ".join(told)
 
 
-def _pooled(cells: Sequence[Cell]) -> str:
+def pooled(cells: Sequence[Harm]) -> str:
     """`-12.3 / -4.5`: all jobs of these cells together, and those that are not elastic."""
     sums = [sum(one) for one in zip(*[(*cell.all_s, *cell.others_s) for cell in cells], strict=True)]
     return f"{change(sums[0], sums[1]):+.1f} / {change(sums[2], sums[3]):+.1f}"
@@ -192,9 +218,9 @@ def _write(out: Path, cells: Sequence[Cell], trial: Trial) -> list[Path]:
          "-" if cell.elastic_percent is None else f"{cell.elastic_percent:+.1f} %", f"{cell.others:+.1f} %")
         for cell in worst
     ]  # fmt: skip
-    pooled = [
+    pools = [
         [model.value, f"{lambda_s:g}", *(
-            _pooled([
+            pooled([
                 cell for cell in cells
                 if (cell.model, cell.lambda_s, cell.delta) == (model.value, lambda_s, delta)
             ])
@@ -207,12 +233,13 @@ def _write(out: Path, cells: Sequence[Cell], trial: Trial) -> list[Path]:
     paths = [out / f"{trial.name}.{end}" for end in ("md", "json", "csv")]
     text = (
         f"# The guard against EASY on made-up logs\n\n{verdict(cells)}\n\n"
-        f"{len(trial.seeds)} logs of each of {len(Model)} models, {trial.jobs} jobs each, seeds {_told(trial.seeds)}."
+        f"{len(trial.seeds)} logs of each of {len(Model)} models, {trial.jobs} jobs each, "
+        f"seeds {seeds_told(trial.seeds)}."
         f"{' J0s stay until their turn while others are later than elastic jobs.' if trial.turns else ''}\n\n"
         f"{markdown_table(COUNTED, counts)}\n"
         f"The worst cells, by the jobs that they harm most:\n\n{markdown_table(HEAD, rows[:SHOWN])}\n"
         "All cells of a model pooled, change of the mean turnaround in per cent, all jobs / those that are not elastic:"
-        f"\n\n{markdown_table(('model', 'lambda (s)', *(f'Delta {one:g}' for one in trial.deltas)), pooled)}"
+        f"\n\n{markdown_table(('model', 'lambda (s)', *(f'Delta {one:g}' for one in trial.deltas)), pools)}"
     )
     paths[0].write_text(text, encoding="utf-8")
     document = {
@@ -226,7 +253,7 @@ def _write(out: Path, cells: Sequence[Cell], trial: Trial) -> list[Path]:
     return paths
 
 
-def _told(seeds: Sequence[int]) -> str:
+def seeds_told(seeds: Sequence[int]) -> str:
     if len(seeds) > 2 and tuple(seeds) == seeds_from(seeds[0], len(seeds)):
         return f"{seeds[0]} to {seeds[-1]}"
     return ", ".join(map(str, seeds))
@@ -241,4 +268,4 @@ def _counts(cells: Sequence[Cell]) -> list[str]:
         [cell.others for cell in cells],
     )
     harmed = [f"{sum(one > PROMISED for one in each)} ({max(each):+.1f} %)" for each in figures]
-    return [str(len(cells)), *harmed, _pooled(cells)]
+    return [str(len(cells)), *harmed, pooled(cells)]
