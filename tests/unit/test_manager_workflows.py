@@ -374,6 +374,14 @@ async def test_a_stage_that_cannot_evolve_is_refused_before_anything_is_submitte
     assert not live.batch.jobs
 
 
+async def test_a_stage_wider_than_the_site_is_refused_with_its_place_and_width(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, omax=4)
+    text = "workflow:\n  stages:\n    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: srun b, tasks: 4000, "
+    with pytest.raises(EjbError) as found:
+        await begun(live, text + "walltime: 10, elastic: on}\n")
+    assert found.value.where == "plan.yaml:4:5: stage b (tasks: 4000)" and not live.batch.jobs
+
+
 # -- what follows in the batch system itself ---------------------------------------------------------------------------
 
 

@@ -305,9 +305,9 @@ def _walltime(seconds: float) -> str:
 
 
 def _placed(error: EjbError, file: str, group: Group) -> EjbError:
-    """What the site says of an allocation, with the place of its first stage."""
-    place = group.stages[0].place
-    where = f"{file}:{place.line}:{place.column}: stage {group.name}"
+    """What the site says of an allocation, with the place of its first stage, and its width as the file has it."""
+    first = group.stages[0]
+    where = f"{file}:{first.place.line}:{first.place.column}: stage {group.name} ({first.shape})"
     return EjbError(error.code, error.message, hint=error.hint, transient=error.transient, where=where)
 
 
