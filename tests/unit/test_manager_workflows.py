@@ -285,7 +285,7 @@ async def test_fast_mode_queues_ahead_and_gives_the_word(live: LiveWorld) -> Non
 async def test_a_plan_that_the_site_would_not_take_is_refused_with_its_place(live: LiveWorld) -> None:
     with pytest.raises(EjbError) as found:
         await begun(live, FOUR.replace("tasks: 16, walltime: 5", "tasks: 64, walltime: 5, elastic: on"))
-    assert found.value.sentence().startswith("plan.yaml:5:5: stage search: ")
+    assert found.value.sentence().startswith("plan.yaml:5:5: stage search (tasks: 64): ")
     with pytest.raises(EjbError, match="there is no queue 'nowhere'") as found:
         await begun(live, FOUR.replace("tasks: 16", "tasks: 16, partition: nowhere"))
     assert found.value.code is Code.INVALID
@@ -560,11 +560,18 @@ async def test_where_the_batch_system_refuses_to_wait_the_end_is_waited_for_here
     assert flow.row().state == "completed" and flow.stages()["search"].failures == 0
 
 
-async def test_a_stage_with_inputs_or_in_fast_mode_does_not_follow(chaining: LiveWorld) -> None:
+async def test_a_stage_with_inputs_does_not_follow_but_fast_mode_does(chaining: LiveWorld) -> None:
+    """Where the batch system knows when to begin, no clock is gone by; where it does not, mode fast is."""
     text = "    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: b, tasks: 2, walltime: 1, inputs: [x]}\n"
     assert (await begun(chaining, "workflow:\n  stages:\n" + text)).states()["b"] == "waiting"
-    fast = "workflow:\n  mode: fast\n  ahead: 1\n  stages:\n" + text.replace(", inputs: [x]", "")
-    assert (await begun(chaining, fast)).states()["b"] == "waiting"
+    fast = "workflow:\n  mode: fast\n  ahead: 1\n  stages:\n"
+    flow = await begun(chaining, fast + text.replace(", inputs: [x]", ""))
+    assert flow.states()["b"] == "submitted" and waits_for(flow, "b") == ["a"] and "exit 75" not in flow.script("b")
+    other = await begun(chaining, fast + text)
+    await other.start("a")
+    chaining.clock.now += 30.0
+    await chaining.act()
+    assert "exit 75" in other.script("b"), "its inputs are looked at first"
 
 
 async def test_a_daemon_killed_while_a_stage_follows_asks_for_none_twice(chaining: LiveWorld) -> None:

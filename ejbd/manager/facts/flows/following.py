@@ -4,6 +4,8 @@ Where it can wait for a batch job's good end (`ClusterView.chains`), an allocati
 it needs are there, begun or not: a whole chain stands in the queue from the start, as `sbatch --dependency` has it. So
 it gets its place there as early. It holds nothing until they have ended, and no word from here is needed then. A need
 that is elastic is more than one batch job, and cannot be waited for so.
+
+In mode fast, too: what is queued ahead by the clock may begin too early, and holds its processors idle then.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from ejbd.core.view import ClusterView
 from ejbd.manager.facts.flows.standing import Standing
 from ejbd.store.models import WorkflowStage
 from ejbd.store.states import JobState, StageState
-from ejbd.workflow.plan import PlanMode
 
 MOST_AHEAD = 64
 """Allocations of one workflow that wait in the batch system for others: a plan must not fill its user's limit there."""
@@ -20,7 +21,7 @@ MOST_AHEAD = 64
 
 def may_follow(found: Standing, view: ClusterView | None) -> dict[str, dict[str, str]]:
     """Allocations that can be asked for now to follow others: the batch jobs that each waits for, by what it needs."""
-    if view is None or not view.chains or found.plan.mode is not PlanMode.DEFAULT or found.stuck:
+    if view is None or not view.chains or found.stuck:
         return {}
     chosen: dict[str, dict[str, str]] = {}
     left = MOST_AHEAD - sum(_waits(found, found.stages[name]) for name in found.after)

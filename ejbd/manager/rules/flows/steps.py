@@ -38,10 +38,10 @@ def step(ctx: Context, id: str, looked: Looked) -> Effects[None]:
         for stage in found.ready():
             if stage.name in looked.current:
                 yield from _begin(ctx, found, stage, looked)
-        for stage in found.ahead(ctx.now):
-            yield from _submitting(ctx, found, stage, 0, ahead=True)
         for name, after in may_follow(found, ctx.view).items():
             yield from _submitting(ctx, found, found.stages[name], 0, after=after)
+        for stage in found.ahead(ctx.now):
+            yield from _submitting(ctx, found, stage, 0, ahead=True)
     yield from conclude(ctx, found)
 
 
