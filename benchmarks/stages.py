@@ -282,11 +282,11 @@ def four(bench: Bench, rounds: int) -> dict[str, Any]:
         Stage(
             f"stage{at}",
             width,
-            f"srun -n {width} {program} --pace 250ms --steps {4 * (narrow_s if width == NARROW else wide_s)}",
+            f"export EJB_RENDEZVOUS=$(mktemp -d)\nsrun -n {width} {program} --pace 250ms --steps {4 * (narrow_s if width == NARROW else wide_s)}",
         )
         for at, width in enumerate((NARROW, 16, NARROW, 16))
     ]
-    ways = {
+    ways: dict[str, Callable[[Path, Sequence[Stage]], Run]] = {
         "queued as the one before has ended": bench.queued_late,
         **bench.ways(),
         "elastic stages": lambda where, stages: bench.planned(where, stages, "default", elastic=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -560,18 +561,31 @@ async def test_where_the_batch_system_refuses_to_wait_the_end_is_waited_for_here
     assert flow.row().state == "completed" and flow.stages()["search"].failures == 0
 
 
-async def test_a_stage_with_inputs_does_not_follow_but_fast_mode_does(chaining: LiveWorld) -> None:
-    """Where the batch system knows when to begin, no clock is gone by; where it does not, mode fast is."""
-    text = "    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: b, tasks: 2, walltime: 1, inputs: [x]}\n"
-    assert (await begun(chaining, "workflow:\n  stages:\n" + text)).states()["b"] == "waiting"
-    fast = "workflow:\n  mode: fast\n  ahead: 1\n  stages:\n"
-    flow = await begun(chaining, fast + text.replace(", inputs: [x]", ""))
-    assert flow.states()["b"] == "submitted" and waits_for(flow, "b") == ["a"] and "exit 75" not in flow.script("b")
-    other = await begun(chaining, fast + text)
-    await other.start("a")
-    chaining.clock.now += 30.0
-    await chaining.act()
-    assert "exit 75" in other.script("b"), "its inputs are looked at first"
+async def test_a_stage_that_follows_looks_for_its_inputs_by_itself(chaining: LiveWorld) -> None:
+    """What is missing is told, and not tried again, as it is where the daemon looks."""
+    live = chaining
+    text = "    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: 'true', tasks: 2, walltime: 1, retries: 3, "
+    flow = await begun(live, "workflow:\n  stages:\n" + text + "inputs: ['it''s [x]*']}\n")
+    assert flow.states()["b"] == "submitted" and waits_for(flow, "b") == ["a"]
+    for present, code in ((False, 76), (True, 0)):
+        if present:
+            (live.folder / "it's x1").touch()
+        done = subprocess.run(["bash"], input=flow.script("b"), text=True, cwd=live.folder, capture_output=True)
+        assert (done.returncode, "is not there" in done.stderr) == (code, not present)
+    await flow.end("a")
+    await flow.end("b", 76)
+    assert (
+        flow.states()["b"] == "failed" and "inputs" in flow.stages()["b"].reason and "b one is not" in flow.row().reason
+    )
+
+
+async def test_in_fast_mode_a_stage_follows_where_the_batch_system_can_wait(chaining: LiveWorld) -> None:
+    """It begins on time by itself, and no clock is gone by."""
+    text = "    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: b, tasks: 2, walltime: 1}\n"
+    flow = await begun(chaining, "workflow:\n  mode: fast\n  ahead: 1\n  stages:\n" + text)
+    await flow.start("a")
+    assert waits_for(flow, "b") == ["a"] and "exit 75" not in flow.script("b")
+    assert len(chaining.batch.requests) == 2
 
 
 async def test_a_daemon_killed_while_a_stage_follows_asks_for_none_twice(chaining: LiveWorld) -> None:

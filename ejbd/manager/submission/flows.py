@@ -289,7 +289,7 @@ def request_of(
     )
     return JobRequest(
         cwd=str(surroundings["cwd"]),
-        script=script_of(id, stages, attempt, linger_s),
+        script=script_of(id, stages, attempt, linger_s, bool(after)),
         script_name=first.name,
         env=dict(surroundings.get("env") or {}),
         overrides=overrides,

@@ -5,7 +5,8 @@ it needs are there, begun or not: a whole chain stands in the queue from the sta
 it gets its place there as early. It holds nothing until they have ended, and no word from here is needed then. A need
 that is elastic is more than one batch job, and cannot be waited for so.
 
-In mode fast, too: what is queued ahead by the clock may begin too early, and holds its processors idle then.
+Its inputs are looked for by its script then; that it has nothing to do cannot be, since what it needs runs. So it is in
+mode fast, too: what is queued ahead by the clock may begin too early, and holds its processors idle then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def may_follow(found: Standing, view: ClusterView | None) -> dict[str, dict[str,
         if len(chosen) >= left:
             break
         first = found.groups[name].stages[0]
-        if stage.state != StageState.WAITING or stage.lingered or first.inputs or first.profile is not None:
+        if stage.state != StageState.WAITING or stage.lingered or first.profile is not None:
             continue
         needs = [found.stages[need] for need in found.groups[name].needs]
         after = {need.name: _can_be_followed(found, need) for need in needs if not StageState(need.state).done}

@@ -18,7 +18,7 @@ from ejbd.manager.facts.flows.following import is_outdated, may_follow, outdated
 from ejbd.manager.facts.flows.standing import Standing, is_leaving, run_of, standing
 from ejbd.store.models import Job, WorkflowRun, WorkflowStage
 from ejbd.store.states import JobState, StageState, WorkflowState
-from ejbd.workflow.script import NOT_YET
+from ejbd.workflow.script import NOT_THERE, NOT_YET
 
 
 def step(ctx: Context, id: str, looked: Looked) -> Effects[None]:
@@ -81,6 +81,10 @@ def _end(ctx: Context, found: Standing, stage: WorkflowStage, looked: Looked) ->
     if lingered:
         yield note(stage, lingered=True)
         yield MoveStage(stage, StageState.WAITING, "it was queued ahead, and what it needs has not ended in time")
+        return
+    if stage.name in found.after and job is not None and job.exit_code == NOT_THERE and group.stages[0].inputs:
+        told = ", ".join(map(repr, group.stages[0].inputs))
+        yield MoveStage(stage, StageState.FAILED, f"of the inputs {told} of stage {stage.name} one is not there")
         return
     why = "its job is not known any more" if job is None else _why(job.id, job.state, job.exit_code, job.reason)
     again = state in (JobState.FAILED, JobState.TIMEOUT) and stage.failures < group.retries and not found.stuck
