@@ -10,7 +10,8 @@ are made up) and blast (Debian's ncbi-blast+, on a random database) run in four 
 `sbatch --dependency`, and plans in modes default and fast. Table 3, the overhead with waits and without, comes of those
 and of figure9. four is a workflow of 4, 16, 4 and 16 processors in the same ways, as jobs that are queued as the one
 before has ended, and as a plan with elastic stages. `--busy`: other jobs keep the cluster full meanwhile; six of them
-wait at any time, and each way of four meets the same ones.
+wait at any time, and each way of four meets the same ones. script is one script of four launches: in a job as wide as
+its widest, with `#EJB stages`, as a plan, and as a chain; it takes 5 minutes at most.
 
 figure9, figure6 and figure10 are paced: their ranks hold processors by sleeping, so that the machine is not what is
 measured. Montage and BLAST compute, and speed up no further than the machine has cores. Times are those of Slurm's own
@@ -173,6 +174,21 @@ class Bench:
                 ids += [(batch_id, one["tasks"]) for batch_id in job["batch_ids"]]
         return self.over(ids, given_back=elastic)
 
+    def staged(self, where: Path, stages: Sequence[Stage]) -> Run:
+        """One script with `#EJB stages`, each launch of which has a width of its own."""
+        widest = max(stage.width for stage in stages)
+        head = f"#!/bin/bash -e\n#SBATCH -n {widest} -t 15\n#EJB stages engine=none\n"
+        file = where / "staged.sh"
+        file.write_text(head + "".join(f"{stage.command}\n" for stage in stages))
+        os.chdir(where)
+        job = self.client.submit(script=str(file))
+        ended = ("completed", "failed", "cancelled", "timeout")
+        until(lambda: job.status()["state"] in ended, "the script did not end", PATIENCE_S)
+        found = job.status()
+        if found["state"] != "completed":
+            raise RuntimeError(f"{found}\n{self.outputs(where)}")
+        return self.over([(one["batch_id"], one["processors"]) for one in found["subjobs"] if one["batch_id"]], True)
+
     def over(self, ids: Sequence[tuple[str, int]], given_back: bool = False) -> Run:
         """By Slurm's own records, once all of them have ended. `given_back`: some never begin, or are ended by EJB."""
         spans = []
@@ -278,13 +294,11 @@ def four(bench: Bench, rounds: int) -> dict[str, Any]:
     """
     program = build_paced(bench.fresh())
     narrow_s, wide_s = (20, 8) if bench.small else (60, 30)
+    seconds = {NARROW: narrow_s, 16: wide_s}
+    ranks = f"{program} --pace 250ms --steps"
     stages = [
-        Stage(
-            f"stage{at}",
-            width,
-            f"export EJB_RENDEZVOUS=$(mktemp -d)\nsrun -n {width} {program} --pace 250ms --steps {4 * (narrow_s if width == NARROW else wide_s)}",
-        )
-        for at, width in enumerate((NARROW, 16, NARROW, 16))
+        Stage(f"stage{at}", n, f"export EJB_RENDEZVOUS=$(mktemp -d)\nsrun -n {n} {ranks} {4 * seconds[n]}")
+        for at, n in enumerate((NARROW, 16, NARROW, 16))
     ]
     ways: dict[str, Callable[[Path, Sequence[Stage]], Run]] = {
         "queued as the one before has ended": bench.queued_late,
@@ -336,6 +350,34 @@ def busy(cluster: SlurmCluster) -> Iterator[None]:
         feeder.join(60)
         cluster.run("scancel", "-n", "other")
         until(lambda: not cluster.run("squeue", "-h", "-o", "%i").split(), "the cluster is not empty", 120)
+
+
+def script(bench: Bench, rounds: int) -> dict[str, Any]:
+    """One script of four launches: in a job of its widest one, with `#EJB stages`, as a plan, and as chained jobs."""
+    narrow_s, wide_s = (12, 6) if bench.small else (20, 10)
+    stages = [
+        Stage(f"stage{at}", width, f"srun -n {width} sleep {narrow_s if width == NARROW else wide_s}")
+        for at, width in enumerate((NARROW, 16, NARROW, 16))
+    ]
+    ways: dict[str, Callable[[Path, Sequence[Stage]], Run]] = {
+        "sbatch --dependency": bench.chained,
+        "sbatch, the widest": bench.one_allocation,
+        "#EJB stages": bench.staged,
+        "plan": lambda where, stages: bench.planned(where, stages, "default"),
+    }
+    rows: dict[str, Any] = {}
+    for way, run in ways.items():
+        begin_s = time.time()
+        done = run(bench.fresh(), stages)
+        rows[way] = {"seconds": done.end_s - begin_s, "core_s": done.core_s}
+        first = rows["sbatch --dependency"]
+        took, core = (rows[way][key] / first[key] for key in ("seconds", "core_s"))
+        print(
+            f"script of {narrow_s} and {wide_s} s, {way}: {done.end_s - begin_s:.0f} s ({took:.2f} of the chain), "
+            f"{done.core_s:.0f} core-s ({core:.2f})",
+            flush=True,
+        )
+    return rows
 
 
 # -- figures 6 and 10 --------------------------------------------------------------------------------------------------
@@ -541,6 +583,7 @@ def four_ways(bench: Bench, name: str, rounds: int, prepared: Callable[[Path], l
 EXPERIMENTS: dict[str, Callable[[Bench, int], dict[str, Any]]] = {
     "figure9": figure9,
     "four": four,
+    "script": script,
     "figure6": figure6,
     "figure10": figure10,
     "figure11": figure11,
