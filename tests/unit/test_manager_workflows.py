@@ -588,6 +588,65 @@ async def test_in_fast_mode_a_stage_follows_where_the_batch_system_can_wait(chai
     assert len(chaining.batch.requests) == 2
 
 
+ELASTIC = """\
+workflow:
+  stages:
+    one: {command: srun ./one, tasks: 4, walltime: 5, engine: none}
+    two: {command: srun ./two, tasks: 8, walltime: 5, engine: none}
+    last: {command: ./last, tasks: 2, walltime: 1, elastic: off}
+"""
+
+
+def behind(flow: Flow, stage: str) -> str:
+    request = flow.live.batch.requests[flow.live.batch.of(flow.tag(stage)).id]
+    return next((word for word in request.options if word.startswith("--dependency=")), "")
+
+
+def of_j0(flow: Flow, stage: str) -> str:
+    return f"--dependency=afterany:{flow.live.batch.of(flow.tag(stage)).id}"
+
+
+async def test_what_follows_an_elastic_stage_waits_for_its_j0_and_then_for_the_word(
+    tmp_path: Path, store: Store
+) -> None:
+    """So it has its place in the queue as early as a chain has, and an elastic stage may end on other processors."""
+    live = LiveWorld(tmp_path, store, omax=4)
+    live.batch.chains = True
+    flow = await begun(live, ELASTIC, rounds=8)
+    assert set(flow.states().values()) == {"submitted"}, flow.states()
+    assert (behind(flow, "two"), behind(flow, "last")) == (of_j0(flow, "one"), of_j0(flow, "two"))
+    assert "exit 75" in flow.script("two") and live.job(str(flow.stages()["two"].job_id)).elastic
+    job = str(flow.stages()["one"].job_id)
+    worker = await live.begin(f"{job}.0")
+    await live.poll()
+    await live.work()
+    go = live.folder / ".ejb-workflow" / flow.id / "two.1.go"
+    assert not go.exists()
+    await worker.report("script-exit", run=1, code=0)
+    for _ in range(3):
+        await live.poll(1)
+        await live.work()
+    assert flow.states()["one"] == "completed" and go.exists()
+    assert flow.stages()["two"].attempt == flow.stages()["last"].attempt == 1
+    assert not (live.folder / ".ejb-workflow" / flow.id / "last.1.go").exists()
+
+
+async def test_what_follows_a_j0_that_is_asked_for_again_is_asked_for_again_too(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, omax=4)
+    live.batch.chains = True
+    flow = await begun(live, ELASTIC, rounds=8)
+    job, before = str(flow.stages()["one"].job_id), flow.tag("two")
+    live.batch.end(f"ejb-{job}.0", BatchState.NODE_FAIL, None)
+    for _ in range(12):
+        await live.poll(10)
+        await live.act()
+    again = [one for one in live.subjobs(job) if one.role == "placeholder"][-1]
+    assert again.id != f"{job}.0"
+    assert live.batch.of(before).state is BatchState.CANCELLED and flow.tag("two") != before
+    assert behind(flow, "two") == f"--dependency=afterany:{live.batch.of(f'ejb-{again.id}').id}"
+    assert flow.stages()["two"].failures == 0
+
+
 async def test_a_daemon_killed_while_a_stage_follows_asks_for_none_twice(chaining: LiveWorld) -> None:
     live, flow = chaining, await begun(chaining, FOUR)
     await flow.start("prepare")

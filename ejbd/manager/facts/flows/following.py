@@ -11,6 +11,8 @@ mode fast, too: what is queued ahead by the clock may begin too early, and holds
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ejbd.core.view import ClusterView
 from ejbd.manager.facts.flows.standing import Standing
 from ejbd.store.models import WorkflowStage
@@ -39,6 +41,12 @@ def may_follow(found: Standing, view: ClusterView | None) -> dict[str, dict[str,
     return chosen
 
 
+def for_the_word(found: Standing, after: Mapping[str, str]) -> bool:
+    """Whether what follows these needs has to wait for the word to begin, too."""
+    jobs = (found.job(found.stages[name]) for name in after)
+    return any(job is not None and job.elastic for job in jobs)
+
+
 def _waits(found: Standing, stage: WorkflowStage) -> bool:
     job = found.job(stage)
     if job is None:
@@ -51,6 +59,9 @@ def _can_be_followed(found: Standing, need: WorkflowStage) -> str:
     job = found.job(need)
     if need.state != StageState.SUBMITTED or job is None or JobState(job.state).terminal:
         return ""
+    first = found.groups[need.name].stages[0]
+    if job.elastic and (first.profile is not None or first.restartable):
+        return ""  # it goes on without its J0
     return found.numbers.get(job.id, "")
 
 

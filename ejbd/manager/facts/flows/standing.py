@@ -13,7 +13,7 @@ from ejbd.core.view import BatchState, ClusterView
 from ejbd.manager.facts.context import Context
 from ejbd.store.models import IdempotencyKey, Job, Subjob, Workflow, WorkflowRun, WorkflowStage
 from ejbd.store.states import JobState, StageState, WorkflowState
-from ejbd.wire.kinds import JobKind
+from ejbd.wire.kinds import JobKind, SubjobRole
 from ejbd.workflow.graph import Group, groups
 from ejbd.workflow.plan import OnFailure, Plan, PlanMode
 
@@ -34,7 +34,7 @@ class Standing:
     stages: Mapping[str, WorkflowStage]
     jobs: Mapping[str, Job]
     after: Mapping[str, Mapping[str, str]]  # of allocations that follow others in the batch system: its jobs, by need
-    numbers: Mapping[str, str]  # what it calls the jobs that are passed through, by their ids
+    numbers: Mapping[str, str]  # of jobs, by their ids: the one batch job, or the present J0
     view: ClusterView | None = None  # of the latest poll
 
     @cached_property
@@ -142,8 +142,11 @@ def standing_of(session: Session, workflow: Workflow, view: ClusterView | None =
         for row in session.execute(runs.where(WorkflowRun.workflow_id == workflow.id))
     }
     latest = {stage.name: after.get((stage.name, stage.attempt)) for stage in stages}
-    whole = [job.id for job in found.values() if not job.elastic and job.kind != JobKind.ARRAY]
-    named = select(Subjob.job_id, Subjob.batch_id).where(Subjob.job_id.in_(whole), Subjob.batch_id.is_not(None))
+    whole = [job.id for job in found.values() if job.kind != JobKind.ARRAY]
+    roles = (SubjobRole.RIGID, SubjobRole.PLACEHOLDER)
+    named = select(Subjob.job_id, Subjob.batch_id).where(
+        Subjob.job_id.in_(whole), Subjob.batch_id.is_not(None), Subjob.role.in_(roles)
+    )
     numbers = {row.job_id: row.batch_id for row in session.execute(named.order_by(Subjob.ordinal))}
     return Standing(
         workflow,
