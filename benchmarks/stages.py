@@ -290,7 +290,7 @@ def told(row: Mapping[str, float]) -> str:
 def four(bench: Bench, rounds: int) -> dict[str, Any]:
     """4, 16, 4 and 16 processors, from the submission to the end, first wait included.
 
-    Each stage is one `srun` of a program whose ranks sleep, and longer where they share a processor.
+    Each stage is one `srun` of a program with ranks that sleep, and longer where they share a processor.
     """
     program = build_paced(bench.fresh())
     narrow_s, wide_s = (20, 8) if bench.small else (60, 30)

@@ -178,7 +178,11 @@ def test_stages_may_stand_in_any_order() -> None:
         (("01:00:00", "UNLIMITED"), "12:17", "walltime of stage search: 'UNLIMITED' has no end"),
         (("01:00:00", "soon"), "12:17", "'soon' is not a walltime"),
         (("retries: 2", "retries: some"), "15:16", "retries of stage search: 'some' is no number from 0 to 100"),
-        (("mode: fast", "mode: slow"), "3:9", "mode of the workflow: 'slow' is none of the words that may stand here (default or fast)"),
+        (
+            ("mode: fast", "mode: slow"),
+            "3:9",
+            "mode of the workflow: 'slow' is none of the words that may stand here (default or fast)",
+        ),
         (("engine: application", "engine: magic"), "14:15", "engine of stage search: there is no engine 'magic'"),
         (("command: srun ./search", "command:"), "8:5", "has no command"),
         (("tasks: 64", "needs: []\n      tasks: 64"), "14:7", "the key 'needs' stands twice, first in line 10"),
