@@ -561,6 +561,10 @@ async def test_where_the_batch_system_refuses_to_wait_the_end_is_waited_for_here
     assert flow.row().state == "completed" and flow.stages()["search"].failures == 0
 
 
+def in_bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash"], input=script, text=True, cwd=folder, capture_output=True, timeout=60, check=False)
+
+
 async def test_a_stage_that_follows_looks_for_its_inputs_by_itself(chaining: LiveWorld) -> None:
     """What is missing is told, and not tried again, as it is where the daemon looks."""
     live = chaining
@@ -570,7 +574,7 @@ async def test_a_stage_that_follows_looks_for_its_inputs_by_itself(chaining: Liv
     for present, code in ((False, 76), (True, 0)):
         if present:
             (live.folder / "it's x1").touch()
-        done = subprocess.run(["bash"], input=flow.script("b"), text=True, cwd=live.folder, capture_output=True)
+        done = in_bash(flow.script("b"), live.folder)
         assert (done.returncode, "is not there" in done.stderr) == (code, not present)
     await flow.end("a")
     await flow.end("b", 76)
