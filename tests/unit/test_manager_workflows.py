@@ -641,6 +641,9 @@ async def test_what_follows_a_j0_that_is_asked_for_again_is_asked_for_again_too(
     flow = await begun(live, ELASTIC, rounds=8)
     job, before = str(flow.stages()["one"].job_id), flow.tag("two")
     live.batch.end(f"ejb-{job}.0", BatchState.NODE_FAIL, None)
+    await live.poll(1)
+    await live.act()
+    assert live.batch.of(before).state is BatchState.CANCELLED, "it would begin behind what is not there"
     for _ in range(12):
         await live.poll(10)
         await live.act()
