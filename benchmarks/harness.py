@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -51,9 +52,23 @@ def by_turns(ways: Mapping[str, W], runs: int, measure: Callable[[str, W], F]) -
     return found
 
 
+def _ended(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def leave_nothing_behind() -> None:
+    """From now on TERM, HUP and INT leave every `with` on their way: daemons and clusters end with the benchmark.
+
+    A shell starts what runs in its background with INT ignored.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _ended)
+
+
 @contextmanager
 def folder(parent: Path | None = None) -> Iterator[Path]:
-    """A folder for the length of a `with`; its path is short enough for a socket's."""
+    """A folder for the length of a `with`; its path is short enough for a socket's. Signals leave it, too."""
+    leave_nothing_behind()
     with tempfile.TemporaryDirectory(prefix="ejb-bench-", dir=parent, ignore_cleanup_errors=True) as path:
         yield Path(path)
 

@@ -8,8 +8,10 @@ figure6 expands a run from 4 to 8 processors when 40 % of it is done; figure10 d
 to pay for itself. figure11 is what a checkpoint takes by the number of ranks. montage (Debian's montage, on images that
 are made up) and blast (Debian's ncbi-blast+, on a random database) run in four ways: one allocation, chained jobs by
 `sbatch --dependency`, and plans in modes default and fast. Table 3, the overhead with waits and without, comes of those
-and of figure9. four is a workflow of 4, 16, 4 and 16 processors in the same ways, and as jobs that are queued as the
-one before has ended. `--busy`: other jobs keep the cluster full meanwhile; six of them wait at any time.
+and of figure9. four is a workflow of 4, 16, 4 and 16 processors in the same ways, as jobs that are queued as the one
+before has ended, and as a plan with elastic stages. `--busy`: other jobs keep the cluster full meanwhile; six of them
+wait at any time, and each way of four meets the same ones. script is one script of four launches: in a job as wide as
+its widest, with `#EJB stages`, as a plan, and as a chain; it takes 5 minutes at most.
 
 figure9, figure6 and figure10 are paced: their ranks hold processors by sleeping, so that the machine is not what is
 measured. Montage and BLAST compute, and speed up no further than the machine has cores. Times are those of Slurm's own
@@ -19,7 +21,6 @@ records, in whole seconds.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import random
@@ -92,6 +93,7 @@ class Run:
     waits_s: float
     core_s: float
     end_s: float = 0.0  # since the epoch
+    spans: Sequence[tuple[float, float, int]] = ()  # begin, end and width of each allocation
 
     @property
     def run_s(self) -> float:
@@ -101,8 +103,9 @@ class Run:
 class Bench:
     """A cluster, a daemon before it, and a client."""
 
-    def __init__(self, where: Path, cluster: SlurmCluster, small: bool) -> None:
-        self.where, self.cluster, self.small = where, cluster, small
+    def __init__(self, where: Path, cluster: SlurmCluster, small: bool, busy: bool = False) -> None:
+        self.where, self.cluster, self.small, self.busy = where, cluster, small, busy
+        self.only: Sequence[str] = ()  # ways of `four`
         toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
         self.daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)})
         self.daemon.start()
@@ -144,14 +147,17 @@ class Bench:
             self.over_with(ids[-1][0])
         return self.over(ids)
 
-    def planned(self, where: Path, stages: Sequence[Stage], mode: str) -> Run:
-        lines = [f"workflow:\n  mode: {mode}\n  elastic: off\n  stages:"]
+    def planned(self, where: Path, stages: Sequence[Stage], mode: str, elastic: bool = False) -> Run:
+        """`elastic`: a stage may start on a quarter of its processors, and moves when it has all of them."""
+        how = "engine: application" if elastic else "elastic: off"
+        lines = [f"workflow:\n  mode: {mode}\n  {how}\n  stages:"]
         for stage in stages:
+            least = f", min_tasks: {stage.width // 4}" if elastic else ""
             (where / f"{stage.name}.sh").write_text(
                 f"#!/bin/bash -e\ncd {shlex.quote(str(where))}\nexport WIDTH={stage.width}\n{stage.command}\n"
             )
-            command = json.dumps(f"bash {where}/{stage.name}.sh")
-            lines.append(f"    {stage.name}: {{tasks: {stage.width}, walltime: 15, command: {command}}}")
+            command = json.dumps(stage.command if elastic else f"bash {where}/{stage.name}.sh")
+            lines.append(f"    {stage.name}: {{tasks: {stage.width}{least}, walltime: 15, command: {command}}}")
         os.chdir(where)  # the client submits from where this process is
         id = self.client.submit_workflow("\n".join(lines) + "\n")["id"]
         ended = ("completed", "failed", "cancelled")
@@ -162,23 +168,46 @@ class Bench:
         ids = []
         for one in self.client.workflow_report(id)["attempts"]:
             job = self.client.job(one["job"]).status()
-            ids += [(batch_id, one["tasks"]) for batch_id in job["batch_ids"]]
-        return self.over(ids)
+            if elastic:
+                ids += [(part["batch_id"], part["processors"]) for part in job["subjobs"] if part["batch_id"]]
+            else:
+                ids += [(batch_id, one["tasks"]) for batch_id in job["batch_ids"]]
+        return self.over(ids, given_back=elastic)
 
-    def over(self, ids: Sequence[tuple[str, int]]) -> Run:
-        """By Slurm's own records, once all of them have ended."""
+    def staged(self, where: Path, stages: Sequence[Stage]) -> Run:
+        """One script with `#EJB stages`, each launch of which has a width of its own."""
+        widest = max(stage.width for stage in stages)
+        head = f"#!/bin/bash -e\n#SBATCH -n {widest} -t 15\n#EJB stages engine=none\n"
+        file = where / "staged.sh"
+        file.write_text(head + "".join(f"{stage.command}\n" for stage in stages))
+        os.chdir(where)
+        job = self.client.submit(script=str(file))
+        ended = ("completed", "failed", "cancelled", "timeout")
+        until(lambda: job.status()["state"] in ended, "the script did not end", PATIENCE_S)
+        found = job.status()
+        if found["state"] != "completed":
+            raise RuntimeError(f"{found}\n{self.outputs(where)}")
+        return self.over([(one["batch_id"], one["processors"]) for one in found["subjobs"] if one["batch_id"]], True)
+
+    def over(self, ids: Sequence[tuple[str, int]], given_back: bool = False) -> Run:
+        """By Slurm's own records, once all of them have ended. `given_back`: some never begin, or are ended by EJB."""
         spans = []
         for id, width in ids:
             self.over_with(id)
             state, begin_s, end_s = self.record(id)
-            if state != "COMPLETED":
+            if given_back and (state == "CANCELLED" and not 0.0 < begin_s < end_s):
+                continue
+            if state != "COMPLETED" and not given_back:
                 raise RuntimeError(f"job {id} is {state}: {self.outputs(self.where / f'run{self.made}')}")
             spans.append((begin_s, end_s, width))
         spans.sort()
-        gaps = sum(max(0.0, later[0] - before[1]) for before, later in itertools.pairwise(spans))
+        gaps, until_s = 0.0, spans[0][1]
+        for begin_s, end_s, _ in spans[1:]:
+            gaps += max(0.0, begin_s - until_s)
+            until_s = max(until_s, end_s)
         core_s = sum((end_s - begin_s) * width for begin_s, end_s, width in spans)
         last_s = max(end for _, end, _ in spans)
-        return Run(last_s - spans[0][0], gaps, core_s, last_s)
+        return Run(last_s - spans[0][0], gaps, core_s, last_s, spans)
 
     def over_with(self, id: str) -> None:
         under_way = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
@@ -259,20 +288,32 @@ def told(row: Mapping[str, float]) -> str:
 
 
 def four(bench: Bench, rounds: int) -> dict[str, Any]:
-    """4, 16, 4 and 16 processors, from the submission to the end, first wait included."""
+    """4, 16, 4 and 16 processors, from the submission to the end, first wait included.
+
+    Each stage is one `srun` of a program with ranks that sleep, and longer where they share a processor.
+    """
+    program = build_paced(bench.fresh())
     narrow_s, wide_s = (20, 8) if bench.small else (60, 30)
+    seconds = {NARROW: narrow_s, 16: wide_s}
+    ranks = f"{program} --pace 250ms --steps"
     stages = [
-        Stage(f"stage{at}", width, f"sleep {narrow_s if width == NARROW else wide_s}")
-        for at, width in enumerate((NARROW, 16, NARROW, 16))
+        Stage(f"stage{at}", n, f"export EJB_RENDEZVOUS=$(mktemp -d)\nsrun -n {n} {ranks} {4 * seconds[n]}")
+        for at, n in enumerate((NARROW, 16, NARROW, 16))
     ]
-    ways = {"queued as the one before has ended": bench.queued_late, **bench.ways()}
+    ways: dict[str, Callable[[Path, Sequence[Stage]], Run]] = {
+        "queued as the one before has ended": bench.queued_late,
+        **bench.ways(),
+        "elastic stages": lambda where, stages: bench.planned(where, stages, "default", elastic=True),
+    }
+    ways = {way: run for way, run in ways.items() if way in (bench.only or ways)}
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, run in ways.items():
-            begin_s = time.time()
-            done = run(bench.fresh(), stages)
+            with busy(bench.cluster) if bench.busy else nullcontext():
+                begin_s = time.time()
+                done = run(bench.fresh(), stages)
             found[way].append((done.end_s - begin_s, done.core_s))
-            print(f"  {way}: {found[way][-1][0]:.0f} s, {done.core_s:.0f} core-s", flush=True)
+            print(f"  {way}: {found[way][-1][0]:.0f} s, {done.core_s:.0f} core-s; {parts(done, begin_s)}", flush=True)
     rows: dict[str, Any] = {}
     for way, runs in found.items():
         took_s, core_s = (statistics.median(one) for one in zip(*runs, strict=True))
@@ -281,9 +322,14 @@ def four(bench: Bench, rounds: int) -> dict[str, Any]:
     return rows
 
 
+def parts(run: Run, begin_s: float) -> str:
+    """Each allocation: width, and when it began and ended, in seconds since the submission."""
+    return ", ".join(f"{width} from {b - begin_s:.0f} to {e - begin_s:.0f}" for b, e, width in run.spans)
+
+
 @contextmanager
 def busy(cluster: SlurmCluster) -> Iterator[None]:
-    """Other jobs, six of which wait at any time: of the same widths and lengths in each run, one after the other."""
+    """Other jobs, six of which wait at any time: in each run the same ones, in the same order, on an empty cluster."""
     draw, over = random.Random(7), threading.Event()
 
     def feed() -> None:
@@ -302,6 +348,36 @@ def busy(cluster: SlurmCluster) -> Iterator[None]:
     finally:
         over.set()
         feeder.join(60)
+        cluster.run("scancel", "-n", "other")
+        until(lambda: not cluster.run("squeue", "-h", "-o", "%i").split(), "the cluster is not empty", 120)
+
+
+def script(bench: Bench, rounds: int) -> dict[str, Any]:
+    """One script of four launches: in a job of its widest one, with `#EJB stages`, as a plan, and as chained jobs."""
+    narrow_s, wide_s = (12, 6) if bench.small else (20, 10)
+    stages = [
+        Stage(f"stage{at}", width, f"srun -n {width} sleep {narrow_s if width == NARROW else wide_s}")
+        for at, width in enumerate((NARROW, 16, NARROW, 16))
+    ]
+    ways: dict[str, Callable[[Path, Sequence[Stage]], Run]] = {
+        "sbatch --dependency": bench.chained,
+        "sbatch, the widest": bench.one_allocation,
+        "#EJB stages": bench.staged,
+        "plan": lambda where, stages: bench.planned(where, stages, "default"),
+    }
+    rows: dict[str, Any] = {}
+    for way, run in ways.items():
+        begin_s = time.time()
+        done = run(bench.fresh(), stages)
+        rows[way] = {"seconds": done.end_s - begin_s, "core_s": done.core_s}
+        first = rows["sbatch --dependency"]
+        took, core = (rows[way][key] / first[key] for key in ("seconds", "core_s"))
+        print(
+            f"script of {narrow_s} and {wide_s} s, {way}: {done.end_s - begin_s:.0f} s ({took:.2f} of the chain), "
+            f"{done.core_s:.0f} core-s ({core:.2f})",
+            flush=True,
+        )
+    return rows
 
 
 # -- figures 6 and 10 --------------------------------------------------------------------------------------------------
@@ -482,7 +558,9 @@ def four_ways(bench: Bench, name: str, rounds: int, prepared: Callable[[Path], l
             found[way].append(run(where, prepared(where)))
     rows: dict[str, Any] = {}
     for way, runs in found.items():
-        middle = Run(*(statistics.median(getattr(run, key) for run in runs) for key in Run.__annotations__))
+        middle = Run(
+            *(statistics.median(getattr(run, key) for run in runs) for key in ("turnaround_s", "waits_s", "core_s"))
+        )
         one = rows.setdefault("_one", middle)
         rows[way] = {
             "turnaround_s": middle.turnaround_s,
@@ -505,6 +583,7 @@ def four_ways(bench: Bench, name: str, rounds: int, prepared: Callable[[Path], l
 EXPERIMENTS: dict[str, Callable[[Bench, int], dict[str, Any]]] = {
     "figure9": figure9,
     "four": four,
+    "script": script,
     "figure6": figure6,
     "figure10": figure10,
     "figure11": figure11,
@@ -519,6 +598,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(EXPERIMENTS), default=list(EXPERIMENTS))
     parser.add_argument("--rounds", type=int, help="of montage and blast; without: 3, and 1 with --small")
     parser.add_argument("--busy", action="store_true", help="other jobs keep the cluster full")
+    parser.add_argument("--ways", nargs="+", default=(), help="of four: these alone, such as 'chained jobs' default")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     options = parser.parse_args()
     if reason := missing_slurm():
@@ -526,10 +606,11 @@ def main() -> None:
     print(machine())
     found = {}
     with folder() as where, slurm_cluster(8, 4) as cluster:
-        bench = Bench(where, cluster, options.small)
+        bench = Bench(where, cluster, options.small, options.busy)
+        bench.only = options.ways
         try:
-            with busy(cluster) if options.busy else nullcontext():
-                for name in options.only:
+            for name in options.only:
+                with busy(cluster) if options.busy and name != "four" else nullcontext():
                     found[name] = EXPERIMENTS[name](bench, options.rounds or (1 if options.small else 3))
         finally:
             bench.close()

@@ -36,7 +36,7 @@ class Stage:
     `profile`: its widths one after the other (`16:10m,64:5m`), of which the greatest is `tasks`. `needs`: the stages
     that have to end well before. `elements`: values of a scattered stage, each of which is run on `tasks` of its own.
     `restartable`: its command may be begun anew behind the launches that have ended. `inputs` and `outputs`: patterns
-    of files. `place`: where it stands in the file.
+    of files. `place`: where it stands in the file, and `places`: where what its keys say does.
     """
 
     name: str
@@ -60,11 +60,21 @@ class Stage:
     qos: str | None = None
     partition: str | None = None
     place: Place = field(default=Place(1, 1), compare=False)
+    places: Mapping[str, Place] = field(default_factory=dict, compare=False)
 
     @property
     def width(self) -> int:
         """Processors that it holds where all of its elements run at once."""
         return self.tasks * max(1, len(self.elements))
+
+    @property
+    def shape(self) -> str:
+        """Its width in the words of the file."""
+        if self.profile is not None:
+            return f"profile: {self.profile}"
+        if self.nodes is None:
+            return f"tasks: {self.tasks}"
+        return f"nodes: {self.nodes}" + (f", ppn: {self.ppn}" if self.ppn is not None else f", tasks: {self.tasks}")
 
     def needs_as(self, other: Stage) -> bool:
         """Whether both are asked of the batch system in the same words, so that one allocation does for both."""
@@ -102,7 +112,7 @@ class Plan:
         """Plain JSON values; :meth:`from_json` is its inverse, but for places in the file."""
         found: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "stages"}
         found["stages"] = [
-            {one.name: getattr(stage, one.name) for one in fields(stage) if one.name != "place"}
+            {one.name: getattr(stage, one.name) for one in fields(stage) if not one.name.startswith("place")}
             for stage in self.stages
         ]
         return found

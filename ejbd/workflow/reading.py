@@ -8,13 +8,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from ejbd.core.evolving.profiles import Profile, parse_profile, time_words
 from ejbd.core.walltime import parse_walltime
+from ejbd.errors import EjbError
 from ejbd.workflow.graph import all_behind, cycle_in
 from ejbd.workflow.plan import OnFailure, Plan, PlanMode, Stage
 from ejbd.workflow.tree import Faults, Node, Place, Scalar, read_tree
@@ -60,11 +61,13 @@ def check_files(plan: Plan, name: str, there: Callable[[str], bool]) -> None:
     """
     made = [pattern for stage in plan.stages for pattern in stage.outputs]
     for stage in plan.stages:
-        for what, pattern in (*(("input", one) for one in stage.inputs), *_program(stage.command)):
+        for key, what, pattern in (*(("inputs", "file", one) for one in stage.inputs), *_program(stage.command)):
             if any(_meet(pattern, other) for other in made) or there(pattern):
                 continue
-            message = f"{what} {pattern!r} of stage {stage.name} is not there, and no stage has it among its outputs"
-            raise Faults(name).at(stage.place, message, "correct the path, or begin where it holds")
+            message = f"{key} of stage {stage.name}: {what} {pattern!r} is not there, and no stage has it as an output"
+            raise Faults(name).at(
+                stage.places.get(key, stage.place), message, "correct the path, or begin where it holds"
+            )
 
 
 def _meet(pattern: str, other: str) -> bool:
@@ -72,16 +75,17 @@ def _meet(pattern: str, other: str) -> bool:
     return one == two or fnmatchcase(one, two) or fnmatchcase(two, one)
 
 
-def _program(command: str) -> list[tuple[str, str]]:
+def _program(command: str) -> list[tuple[str, str, str]]:
     word = next((word for word in command.split() if "=" not in word), "")
     plain = "/" in word and not set(word) & set("$`\"'\\*?[(){};|&<>~")
-    return [("program", word)] if plain else []
+    return [("command", "program", word)] if plain else []
 
 
 @dataclass
 class _Reader:
     faults: Faults
     engines: tuple[str, ...]
+    _owners: dict[int, str] = field(default_factory=dict)  # what the keys of a node are told of
 
     def plan(self, root: Node) -> Plan:
         top = self._mapping(root, "a plan")
@@ -133,8 +137,12 @@ class _Reader:
     def _stage(self, key: Scalar, node: MappingNode, flow: MappingNode, before: str | None) -> Stage:
         name = key.text
         self._known(node, OF_STAGE, f"stage {name}")
-        either = {one: self._one_of(node, flow, one) for one in (*SHARED, "command")}
-        command = self._text(either["command"]) if either["command"] is not None else None
+        self._owners[id(node)] = f"stage {name}"
+
+        def either(one: str, read: Callable[[Node], T]) -> T | None:
+            return self._of(node if node.get(one) is not None else flow, one, read)
+
+        command = either("command", self._text)
         if command is None or not command.strip():
             raise self.faults.at(key.place, f"stage {name} has no command", "give it one, or the workflow")
         if "\0" in command or len(command) > LONGEST_COMMAND:
@@ -142,9 +150,12 @@ class _Reader:
         walltime = node.get("walltime")
         if walltime is None:
             raise self.faults.at(key.place, f"stage {name} has no walltime", "such as walltime: 00:30:00")
+        long_s = self._of(node, "walltime", self._time)
+        if long_s is None:
+            raise self.faults.at(walltime.place, f"stage {name} has no walltime", "such as walltime: 00:30:00")
         profile = self._of(node, "profile", self._profile)
         nodes, ppn, tasks = self._width(name, key, node, profile)
-        if profile is not None and profile.duration_s > self._time(walltime):
+        if profile is not None and profile.duration_s > long_s:
             message = f"the profile of stage {name} lasts {time_words(profile.duration_s)}, longer than its walltime"
             raise self.faults.at(_at(node, "profile"), message, "give it more, for each change of width, too")
         least = self._of(node, "min_tasks", lambda one: self._number(one, 1, MOST_TASKS))
@@ -164,20 +175,21 @@ class _Reader:
             ppn=ppn,
             min_tasks=least,
             profile=None if profile is None else profile.words(),
-            walltime_s=self._time(walltime),
+            walltime_s=long_s,
             needs=((before,) if before is not None else ()) if needs is None else needs,
-            engine=self._engine(either["engine"]),
-            elastic=self._maybe(either["elastic"], lambda one: "on" if self._switch(one) else "off"),
-            restartable=self._maybe(either["restartable"], self._switch) or False,
-            retries=self._maybe(either["retries"], lambda one: self._number(one, 0, MOST_RETRIES)) or 0,
+            engine=either("engine", self._engine),
+            elastic=either("elastic", lambda one: "on" if self._switch(one) else "off"),
+            restartable=either("restartable", self._switch) or False,
+            retries=either("retries", lambda one: self._number(one, 0, MOST_RETRIES)) or 0,
             elements=self._of(node, "scatter", self._elements) or (),
             inputs=self._of(node, "inputs", self._patterns) or (),
             outputs=self._of(node, "outputs", self._patterns) or (),
             env=env,
-            account=self._maybe(either["account"], self._word),
-            qos=self._maybe(either["qos"], self._word),
-            partition=self._maybe(either["partition"], self._word),
+            account=either("account", self._word),
+            qos=either("qos", self._word),
+            partition=either("partition", self._word),
             place=key.place,
+            places={one.text: value.place for one, value in node.items},
         )
 
     def _width(
@@ -205,7 +217,8 @@ class _Reader:
             said = f"{nodes} nodes of {ppn} processors are {nodes * ppn}" if ppn else f"{nodes} nodes need {nodes}"
             raise self.faults.at(_at(node, "tasks"), f"stage {name} has {tasks} tasks, and {said}", "leave one out")
         if tasks > MOST_TASKS:
-            raise self.faults.at(key.place, f"stage {name} has {tasks} tasks; {MOST_TASKS} are the most")
+            message = f"nodes and ppn of stage {name} are {tasks} processors; {MOST_TASKS} are the most"
+            raise self.faults.at(_at(node, "nodes"), message)
         return nodes, ppn, tasks
 
     def _check_needs(self, named: list[tuple[Scalar, MappingNode]], stages: list[Stage]) -> None:
@@ -252,14 +265,17 @@ class _Reader:
         return node
 
     def _of(self, node: MappingNode, key: str, read: Callable[[Node], T]) -> T | None:
-        return self._maybe(node.get(key), read)
-
-    def _maybe(self, node: Node | None, read: Callable[[Node], T]) -> T | None:
-        return None if node is None or (isinstance(node, Scalar) and node.nothing) else read(node)
-
-    def _one_of(self, node: MappingNode, flow: MappingNode, key: str) -> Node | None:
-        found = node.get(key)
-        return found if found is not None else flow.get(key)
+        """What a key says; None where it is not there, or says nothing. Errors name it, and its stage."""
+        value = node.get(key)
+        if value is None or (isinstance(value, Scalar) and value.nothing):
+            return None
+        try:
+            return read(value)
+        except EjbError as error:
+            owner = self._owners.get(id(node), "the workflow")
+            raise EjbError(
+                error.code, f"{key} of {owner}: {error.message}", hint=error.hint, where=error.where
+            ) from None
 
     def _text(self, node: Node) -> str:
         if not isinstance(node, Scalar):
@@ -315,10 +331,9 @@ class _Reader:
             hint = " or ".join(one.value for one in of)
             raise self.faults.at(node.place, f"{_short(text)} is none of the words that may stand here", hint) from None
 
-    def _engine(self, node: Node | None) -> str | None:
-        text = self._maybe(node, self._word)
-        if text is not None and self.engines and text not in self.engines:
-            assert node is not None
+    def _engine(self, node: Node) -> str:
+        text = self._word(node)
+        if self.engines and text not in self.engines:
             raise self.faults.at(node.place, f"there is no engine {_short(text)}", _like(text, self.engines))
         return text
 

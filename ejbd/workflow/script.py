@@ -12,6 +12,8 @@ FOLDER = ".ejb-workflow"
 """In the directory of the workflow: when stages that share an allocation began and ended, and the word to begin."""
 NOT_YET = 75
 """The exit code of what was queued ahead and has lingered in vain (EX_TEMPFAIL)."""
+NOT_THERE = 76
+"""The exit code of a stage that followed what it needs in the batch system, and has not found an input."""
 _INDEX = "${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-${PBS_ARRAYID:-0}}}"
 
 
@@ -34,8 +36,13 @@ def go_file(workflow: str, stage: str, attempt: int) -> str:
     return marks_file(workflow, stage, attempt) + ".go"
 
 
-def script_of(workflow: str, stages: Sequence[Stage], attempt: int, linger_s: float | None = None) -> str:
-    """The script that runs these stages. `linger_s`: it is queued ahead, and waits so long for the word to begin."""
+def script_of(
+    workflow: str, stages: Sequence[Stage], attempt: int, linger_s: float | None = None, follows: bool = False
+) -> str:
+    """The script that runs these stages. `linger_s`: it is queued ahead, and waits so long for the word to begin.
+
+    `follows`: the batch system begins it, and it looks for its inputs by itself.
+    """
     lines = ["#!/bin/bash", f"export EJB_WORKFLOW={shlex.quote(workflow)} EJB_ATTEMPT={attempt}"]
     name = stages[0].name
     if linger_s is not None:
@@ -47,6 +54,9 @@ def script_of(workflow: str, stages: Sequence[Stage], attempt: int, linger_s: fl
             "    sleep 1",
             "done",
         ]
+    for pattern in stages[0].inputs if follows else ():
+        said = shlex.quote(f"ejb: input {pattern!r} of stage {name} is not there")
+        lines.append(f"compgen -G {shlex.quote(pattern)} >/dev/null || {{ echo {said} >&2; exit {NOT_THERE}; }}")
     if len(stages) == 1:
         return "\n".join([*lines, *_before(stages[0]), stages[0].command, ""])
     marks = marks_file(workflow, name, attempt)

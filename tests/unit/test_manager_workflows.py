@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from sqlalchemy import select
 from ejbd.config import Elasticity
 from ejbd.core.view import BatchState
 from ejbd.errors import BatchError, Code, EjbError
+from ejbd.manager.facts.flows import following
 from ejbd.manager.submission.flows import MADE_AT_ONCE, Asked
 from ejbd.manager.telling import flows as telling
 from ejbd.store.models import Workflow, WorkflowRun, WorkflowStage
@@ -284,7 +286,7 @@ async def test_fast_mode_queues_ahead_and_gives_the_word(live: LiveWorld) -> Non
 async def test_a_plan_that_the_site_would_not_take_is_refused_with_its_place(live: LiveWorld) -> None:
     with pytest.raises(EjbError) as found:
         await begun(live, FOUR.replace("tasks: 16, walltime: 5", "tasks: 64, walltime: 5, elastic: on"))
-    assert found.value.sentence().startswith("plan.yaml:5:5: stage search: ")
+    assert found.value.sentence().startswith("plan.yaml:5:5: stage search (tasks: 64): ")
     with pytest.raises(EjbError, match="there is no queue 'nowhere'") as found:
         await begun(live, FOUR.replace("tasks: 16", "tasks: 16, partition: nowhere"))
     assert found.value.code is Code.INVALID
@@ -373,6 +375,14 @@ async def test_a_stage_that_cannot_evolve_is_refused_before_anything_is_submitte
     assert not live.batch.jobs
 
 
+async def test_a_stage_wider_than_the_site_is_refused_with_its_place_and_width(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, omax=4)
+    text = "workflow:\n  stages:\n    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: srun b, tasks: 4000, "
+    with pytest.raises(EjbError) as found:
+        await begun(live, text + "walltime: 10, elastic: on}\n")
+    assert found.value.where == "plan.yaml:4:5: stage b (tasks: 4000)" and not live.batch.jobs
+
+
 # -- what follows in the batch system itself ---------------------------------------------------------------------------
 
 
@@ -391,25 +401,54 @@ def waits_for(flow: Flow, stage: str) -> list[str]:
     return [names.get(number, number) for number in numbers]
 
 
-async def test_the_next_stage_is_in_the_queue_behind_the_one_it_needs(chaining: LiveWorld) -> None:
-    """One step ahead, and it begins without a poll in between; what it waited for it did not wait in the queue."""
+async def test_every_stage_is_in_the_queue_behind_what_it_needs(chaining: LiveWorld) -> None:
+    """From the start, as `sbatch --dependency` has it; each begins without a poll in between, or another submission."""
     live, flow = chaining, await begun(chaining, FOUR)
-    assert flow.states() == {"prepare": "submitted", "search": "submitted", "merge": "waiting"}
+    assert flow.states() == {"prepare": "submitted", "search": "submitted", "merge": "submitted"}
     assert waits_for(flow, "search") == ["prepare"] and "exit 75" not in flow.script("search")
+    assert waits_for(flow, "merge") == ["search"] and len(live.batch.requests) == 3
     await flow.start("prepare")
-    assert flow.states()["merge"] == "waiting", "the one before has not begun"
     live.clock.now += 100.0
-    live.batch.end(flow.tag("prepare"))
-    live.batch.start(flow.tag("search"))
-    await live.poll(2)
-    await live.act()
-    assert flow.states() == {"prepare": "completed", "search": "submitted", "merge": "submitted"}
-    assert waits_for(flow, "merge") == ["search"]
-    await flow.end("search")
+    for before, after in (("prepare", "search"), ("search", "merge")):
+        live.batch.end(flow.tag(before))
+        live.batch.start(flow.tag(after))
+        await live.poll(2)
+    assert flow.states() == {"prepare": "completed", "search": "completed", "merge": "submitted"}
     await flow.end("merge")
     assert flow.row().state == "completed" and [run[1:] for run in flow.runs()] == [(1, "completed")] * 3
+    assert len(live.batch.requests) == 3
     told = live.store.read_sync(lambda s: telling.report(s, s.merge(flow.row()), live.clock.now))
     assert {one["stage"]: one["wait_s"] for one in told["attempts"]}["search"] < 10.0
+
+
+async def test_a_long_chain_is_queued_piece_by_piece(chaining: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a plan of many stages does not fill what its user may have in the queue."""
+    monkeypatch.setattr(following, "MOST_AHEAD", 2)
+    stages = "".join(f"    s{at}: {{command: x, tasks: {1 + at % 2}, walltime: 1}}\n" for at in range(6))
+    flow = await begun(chaining, "workflow:\n  stages:\n" + stages, rounds=12)
+    assert list(flow.states().values()) == ["submitted"] * 3 + ["waiting"] * 3
+    for at in range(6):
+        await flow.end(f"s{at}")
+        begun_by_now = [name for name, state in flow.states().items() if state != "waiting"]
+        assert len(begun_by_now) == min(6, at + 3)
+    assert flow.row().state == "completed" and len(chaining.batch.requests) == 6
+
+
+async def test_a_whole_chain_is_asked_for_anew_behind_a_stage_that_is_tried_again(chaining: LiveWorld) -> None:
+    live = chaining
+    flow = await begun(live, FOUR.replace("tasks: 4, walltime: 2", "tasks: 4, walltime: 2, retries: 1"))
+    tags = [flow.tag("search"), flow.tag("merge")]
+    await flow.end("prepare", 3)
+    for _ in range(6):
+        await live.poll(5)
+        await live.act()
+    assert [live.batch.of(tag).state for tag in tags] == [BatchState.CANCELLED] * 2
+    assert waits_for(flow, "search") == ["prepare"] and waits_for(flow, "merge") == ["search"]
+    assert [row.attempt for row in flow.stages().values()] == [2, 2, 2]
+    assert [row.failures for row in flow.stages().values()] == [1, 0, 0]
+    for name in ("prepare", "search", "merge"):
+        await flow.end(name)
+    assert flow.row().state == "completed" and len(live.batch.requests) == 6
 
 
 async def test_what_followed_a_stage_that_is_tried_again_is_asked_for_anew(chaining: LiveWorld) -> None:
@@ -470,6 +509,7 @@ async def test_what_follows_a_stage_that_has_failed_for_good_never_begins(chaini
     await live.act()
     assert flow.states()["search"] == "submitted", "what it needs has not ended, and explains its end"
     await flow.end("prepare", 1)
+    await live.poll(2)
     assert flow.states() == {"prepare": "failed", "search": "dropped", "merge": "dropped"}
     again = await begun(live, DIAMOND)
     await again.end("a", 1)
@@ -495,38 +535,123 @@ async def test_what_a_user_cancels_before_it_can_follow_has_ended_at_once(chaini
 
 async def test_several_needs_are_waited_for_together(chaining: LiveWorld) -> None:
     flow = await begun(chaining, DIAMOND)
-    assert flow.states() == {"a": "submitted", "b": "submitted", "c": "submitted", "d": "waiting"}
+    assert set(flow.states().values()) == {"submitted"} and waits_for(flow, "d") == ["b", "c"]
     await flow.end("a")
     await flow.start("b")
     await flow.end("c", after_s=1.0)
     assert flow.states() == {"a": "completed", "b": "submitted", "c": "completed", "d": "submitted"}
-    assert waits_for(flow, "d") in (["b"], ["b", "c"])
     await flow.end("b")
     await flow.end("d")
     assert flow.row().state == "completed"
 
 
 async def test_where_the_batch_system_refuses_to_wait_the_end_is_waited_for_here(chaining: LiveWorld) -> None:
-    live, flow = chaining, await begun(chaining, FOUR)
-    await flow.end("prepare")
+    live, flow = chaining, await begun(chaining, FOUR, rounds=1)
     live.batch.refuse = BatchError("Job dependency problem", transient=False, own_fault=True)
-    await flow.start("search")
     await live.act()
-    assert flow.states()["merge"] == "waiting" and "could not be queued ahead" in flow.stages()["merge"].reason
+    assert flow.states() == {"prepare": "submitted", "search": "waiting", "merge": "waiting"}
+    assert "could not be queued ahead" in flow.stages()["search"].reason
     live.batch.refuse = None
     await live.act()
-    assert flow.states()["merge"] == "waiting", "it is not tried that way again"
+    assert flow.states()["search"] == "waiting", "it is not tried that way again"
+    await flow.end("prepare")
+    assert waits_for(flow, "search") == [] and waits_for(flow, "merge") == ["search"]
     await flow.end("search")
-    assert waits_for(flow, "merge") == []
     await flow.end("merge")
-    assert flow.row().state == "completed" and flow.stages()["merge"].failures == 0
+    assert flow.row().state == "completed" and flow.stages()["search"].failures == 0
 
 
-async def test_a_stage_with_inputs_or_in_fast_mode_does_not_follow(chaining: LiveWorld) -> None:
-    text = "    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: b, tasks: 2, walltime: 1, inputs: [x]}\n"
-    assert (await begun(chaining, "workflow:\n  stages:\n" + text)).states()["b"] == "waiting"
-    fast = "workflow:\n  mode: fast\n  ahead: 1\n  stages:\n" + text.replace(", inputs: [x]", "")
-    assert (await begun(chaining, fast)).states()["b"] == "waiting"
+def in_bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash"], input=script, text=True, cwd=folder, capture_output=True, timeout=60, check=False)
+
+
+async def test_a_stage_that_follows_looks_for_its_inputs_by_itself(chaining: LiveWorld) -> None:
+    """What is missing is told, and not tried again, as it is where the daemon looks."""
+    live = chaining
+    text = "    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: 'true', tasks: 2, walltime: 1, retries: 3, "
+    flow = await begun(live, "workflow:\n  stages:\n" + text + "inputs: ['it''s [x]*']}\n")
+    assert flow.states()["b"] == "submitted" and waits_for(flow, "b") == ["a"]
+    for present, code in ((False, 76), (True, 0)):
+        if present:
+            (live.folder / "it's x1").touch()
+        done = in_bash(flow.script("b"), live.folder)
+        assert (done.returncode, "is not there" in done.stderr) == (code, not present)
+    await flow.end("a")
+    await flow.end("b", 76)
+    assert (
+        flow.states()["b"] == "failed" and "inputs" in flow.stages()["b"].reason and "b one is not" in flow.row().reason
+    )
+
+
+async def test_in_fast_mode_a_stage_follows_where_the_batch_system_can_wait(chaining: LiveWorld) -> None:
+    """It begins on time by itself, and no clock is gone by."""
+    text = "    a: {command: a, tasks: 1, walltime: 1}\n    b: {command: b, tasks: 2, walltime: 1}\n"
+    flow = await begun(chaining, "workflow:\n  mode: fast\n  ahead: 1\n  stages:\n" + text)
+    await flow.start("a")
+    assert waits_for(flow, "b") == ["a"] and "exit 75" not in flow.script("b")
+    assert len(chaining.batch.requests) == 2
+
+
+ELASTIC = """\
+workflow:
+  stages:
+    one: {command: srun ./one, tasks: 4, walltime: 5, engine: none}
+    two: {command: srun ./two, tasks: 8, walltime: 5, engine: none}
+    last: {command: ./last, tasks: 2, walltime: 1, elastic: off}
+"""
+
+
+def behind(flow: Flow, stage: str) -> str:
+    request = flow.live.batch.requests[flow.live.batch.of(flow.tag(stage)).id]
+    return next((word for word in request.options if word.startswith("--dependency=")), "")
+
+
+def of_j0(flow: Flow, stage: str) -> str:
+    return f"--dependency=afterany:{flow.live.batch.of(flow.tag(stage)).id}"
+
+
+async def test_what_follows_an_elastic_stage_waits_for_its_j0_and_then_for_the_word(
+    tmp_path: Path, store: Store
+) -> None:
+    """So it has its place in the queue as early as a chain has, and an elastic stage may end on other processors."""
+    live = LiveWorld(tmp_path, store, omax=4)
+    live.batch.chains = True
+    flow = await begun(live, ELASTIC, rounds=8)
+    assert set(flow.states().values()) == {"submitted"}, flow.states()
+    assert (behind(flow, "two"), behind(flow, "last")) == (of_j0(flow, "one"), of_j0(flow, "two"))
+    assert "exit 75" in flow.script("two") and live.job(str(flow.stages()["two"].job_id)).elastic
+    job = str(flow.stages()["one"].job_id)
+    worker = await live.begin(f"{job}.0")
+    await live.poll()
+    await live.work()
+    go = live.folder / ".ejb-workflow" / flow.id / "two.1.go"
+    assert not go.exists()
+    await worker.report("script-exit", run=1, code=0)
+    for _ in range(3):
+        await live.poll(1)
+        await live.work()
+    assert flow.states()["one"] == "completed" and go.exists()
+    assert flow.stages()["two"].attempt == flow.stages()["last"].attempt == 1
+    assert not (live.folder / ".ejb-workflow" / flow.id / "last.1.go").exists()
+
+
+async def test_what_follows_a_j0_that_is_asked_for_again_is_asked_for_again_too(tmp_path: Path, store: Store) -> None:
+    live = LiveWorld(tmp_path, store, omax=4)
+    live.batch.chains = True
+    flow = await begun(live, ELASTIC, rounds=8)
+    job, before = str(flow.stages()["one"].job_id), flow.tag("two")
+    live.batch.end(f"ejb-{job}.0", BatchState.NODE_FAIL, None)
+    await live.poll(1)
+    await live.act()
+    assert live.batch.of(before).state is BatchState.CANCELLED, "it would begin behind what is not there"
+    for _ in range(12):
+        await live.poll(10)
+        await live.act()
+    again = [one for one in live.subjobs(job) if one.role == "placeholder"][-1]
+    assert again.id != f"{job}.0"
+    assert live.batch.of(before).state is BatchState.CANCELLED and flow.tag("two") != before
+    assert behind(flow, "two") == f"--dependency=afterany:{live.batch.of(f'ejb-{again.id}').id}"
+    assert flow.stages()["two"].failures == 0
 
 
 async def test_a_daemon_killed_while_a_stage_follows_asks_for_none_twice(chaining: LiveWorld) -> None:
@@ -540,5 +665,5 @@ async def test_a_daemon_killed_while_a_stage_follows_asks_for_none_twice(chainin
     for _ in range(2):
         await live.poll(2)
         await live.act()
-    assert [run[:2] for run in flow.runs()] == [("prepare", 1), ("search", 1), ("merge", 1)]
+    assert sorted(run[:2] for run in flow.runs()) == [("merge", 1), ("prepare", 1), ("search", 1)]
     assert len(live.batch.requests) == 3

@@ -167,18 +167,23 @@ def test_stages_may_stand_in_any_order() -> None:
     [
         (("tasks: 64", "taks: 64"), "10:7", "stage search has no key 'taks' (tasks is probably meant)"),
         (("name: blast", "nmae: blast"), "2:3", "a workflow has no key 'nmae'"),
-        (("tasks: 64", "tasks: 0"), "10:14", "'0' is no number from 1 to"),
+        (("tasks: 64", "tasks: 0"), "10:14", "tasks of stage search: '0' is no number from 1 to"),
+        (("tasks: 64", "nodes: 999999\n      ppn: 9999"), "10:14", "nodes and ppn of stage search are 9998990001"),
         (("tasks: 64", "tasks: 64\n      nodes: 3\n      ppn: 4"), "10:14", "3 nodes of 4 processors are 12"),
         (("min_tasks: 8", "min_tasks: 65"), "11:18", "min_tasks of stage search is more than its tasks (64)"),
         (("min_tasks: 8", "max_tasks: 128"), "11:18", "no engine changes the number of ranks"),
         (("needs: [split]", "needs: [spilt]"), "13:14", "needs 'spilt', which is no stage (split is probably meant)"),
         (("needs: [split]", "needs: [merge]"), "13:14", "in a circle: search needs merge needs search"),
         (("needs: [split]", "needs: [search]"), "13:14", "in a circle: search needs search"),
-        (("01:00:00", "UNLIMITED"), "12:17", "has no end"),
+        (("01:00:00", "UNLIMITED"), "12:17", "walltime of stage search: 'UNLIMITED' has no end"),
         (("01:00:00", "soon"), "12:17", "'soon' is not a walltime"),
-        (("retries: 2", "retries: some"), "15:16", "'some' is no number from 0 to 100"),
-        (("mode: fast", "mode: slow"), "3:9", "'slow' is none of the words that may stand here (default or fast)"),
-        (("engine: application", "engine: magic"), "14:15", "there is no engine 'magic'"),
+        (("retries: 2", "retries: some"), "15:16", "retries of stage search: 'some' is no number from 0 to 100"),
+        (
+            ("mode: fast", "mode: slow"),
+            "3:9",
+            "mode of the workflow: 'slow' is none of the words that may stand here (default or fast)",
+        ),
+        (("engine: application", "engine: magic"), "14:15", "engine of stage search: there is no engine 'magic'"),
         (("command: srun ./search", "command:"), "8:5", "has no command"),
         (("tasks: 64", "needs: []\n      tasks: 64"), "14:7", "the key 'needs' stands twice, first in line 10"),
         (("[split]", "*split"), "13:14", "an alias (*) has no place in a plan"),
@@ -253,10 +258,10 @@ def test_a_missing_file_is_told_where_its_stage_stands() -> None:
     plan = read_plan(BLAST)
     with pytest.raises(EjbError) as found:
         check_files(plan, "blast.yaml", lambda pattern: pattern != "./split.sh")
-    assert "blast.yaml:7:5: program './split.sh' of stage split is not there" in found.value.sentence()
+    assert "blast.yaml:7:23: command of stage split: program './split.sh' is not there" in found.value.sentence()
     with pytest.raises(EjbError) as found:
         check_files(plan, "blast.yaml", lambda pattern: not pattern.startswith("out"))
-    assert "blast.yaml:16:5: input 'out/*.tsv' of stage merge is not there" in found.value.sentence()
+    assert "blast.yaml:17:84: inputs of stage merge: file 'out/*.tsv' is not there" in found.value.sentence()
     made = read_plan(BLAST.replace("needs: [split]", "needs: [split]\n      outputs: ['out/*.tsv']"))
     check_files(made, "blast.yaml", lambda pattern: not pattern.startswith("out"))
 

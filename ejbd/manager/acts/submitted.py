@@ -46,7 +46,7 @@ def submitted(ctx: Context, id: int, batch_id: str, how: str) -> None:
         if session.scalars(select(Worker.id).where(Worker.subjob_id == subjob.id, Worker.alive)).first():
             wake(session, STARTED_TOPIC)  # its worker was faster than the answer to its submission
         if (
-            not job.elastic
+            subjob.role in (SubjobRole.RIGID, SubjobRole.PLACEHOLDER)
             and session.scalar(select(WorkflowRun.stage).where(WorkflowRun.job_id == job.id)) is not None
         ):
             wake(session, WORKFLOWS_TOPIC)  # the next allocation can follow it by its number

@@ -46,13 +46,14 @@ class Reading:
 
     `refusals` say why it cannot be elastic (none: it can), `notes` what is not acted on. A `walltime_s` of 0 in the
     spec means that none was given or that it is unlimited; only a passed-through job can have that. `profiles`: as of
-    the :class:`JobRequest`.
+    the :class:`JobRequest`. `behind_batch_jobs`: what its dependency names are batch jobs, whatever they are of.
     """
 
     spec: JobSpec
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
     profiles: Mapping[str, str] = field(default_factory=dict)
+    behind_batch_jobs: bool = False
 
     def elastic_spec(self) -> JobSpec:
         """The job as an elastic one, without what the notes say that it does without.

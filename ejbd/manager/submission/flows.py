@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,7 @@ class Workflows:
                 lambda: read(request_of(id, order.stages, attempt, order.surroundings, order.linger_s, order.after))
             )
             key = key_of(id, name, attempt)
+            reading = replace(reading, behind_batch_jobs=bool(order.after))
             made = await self._submit(Submission(reading, order.user, key, key))
         except EjbError as error:
             if error.transient or error.code in (Code.STORE, Code.SPOOL, Code.BATCH_UNAVAILABLE):
@@ -270,7 +271,9 @@ def request_of(
     first = stages[0]
     omax = None if first.min_tasks is None else str(max(1, first.tasks // first.min_tasks))
     elements = (f"--array=0-{len(first.elements) - 1}",) if first.elements else ()
-    follows = (f"--dependency=afterok:{':'.join(after)}",) if after else ()
+    # What it waits for the word of may follow a J0, which is cancelled where the ranks need it no more.
+    when = "afterok" if linger_s is None else "afterany"
+    follows = (f"--dependency={when}:{':'.join(after)}",) if after else ()
     overrides = Overrides(
         ntasks=str(first.tasks),
         profile=first.profile,
@@ -289,7 +292,7 @@ def request_of(
     )
     return JobRequest(
         cwd=str(surroundings["cwd"]),
-        script=script_of(id, stages, attempt, linger_s),
+        script=script_of(id, stages, attempt, linger_s, follows=bool(after)),
         script_name=first.name,
         env=dict(surroundings.get("env") or {}),
         overrides=overrides,
@@ -305,9 +308,9 @@ def _walltime(seconds: float) -> str:
 
 
 def _placed(error: EjbError, file: str, group: Group) -> EjbError:
-    """What the site says of an allocation, with the place of its first stage."""
-    place = group.stages[0].place
-    where = f"{file}:{place.line}:{place.column}: stage {group.name}"
+    """What the site says of an allocation, with the place of its first stage, and its width as the file has it."""
+    first = group.stages[0]
+    where = f"{file}:{first.place.line}:{first.place.column}: stage {group.name} ({first.shape})"
     return EjbError(error.code, error.message, hint=error.hint, transient=error.transient, where=where)
 
 

@@ -1,27 +1,38 @@
 """Allocations that follow others in the batch system itself, which starts them without a poll in between.
 
-Where it can wait for a batch job's good end (`ClusterView.chains`), the next allocation is handed to it as soon as
-those that it needs are there, one step ahead. It holds nothing until they have ended, and no word from here is needed
-then. A need that is elastic is more than one batch job, and cannot be waited for so.
+Where it can wait for a batch job's good end (`ClusterView.chains`), an allocation is handed to it as soon as those that
+it needs are there, begun or not: a whole chain stands in the queue from the start, as `sbatch --dependency` has it. So
+it gets its place there as early. It holds nothing until they have ended, and no word from here is needed then. A need
+that is elastic is more than one batch job, and cannot be waited for so.
+
+Its inputs are looked for by its script then; that it has nothing to do cannot be, since what it needs runs. So it is in
+mode fast, too: what is queued ahead by the clock may begin too early, and holds its processors idle then.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from ejbd.core.view import ClusterView
 from ejbd.manager.facts.flows.standing import Standing
 from ejbd.store.models import WorkflowStage
 from ejbd.store.states import JobState, StageState
-from ejbd.workflow.plan import PlanMode
+
+MOST_AHEAD = 64
+"""Allocations of one workflow that wait in the batch system for others: a plan must not fill its user's limit there."""
 
 
 def may_follow(found: Standing, view: ClusterView | None) -> dict[str, dict[str, str]]:
     """Allocations that can be asked for now to follow others: the batch jobs that each waits for, by what it needs."""
-    if view is None or not view.chains or found.plan.mode is not PlanMode.DEFAULT or found.stuck:
+    if view is None or not view.chains or found.stuck:
         return {}
-    chosen = {}
+    chosen: dict[str, dict[str, str]] = {}
+    left = MOST_AHEAD - sum(_waits(found, found.stages[name]) for name in found.after)
     for name, stage in found.stages.items():
+        if len(chosen) >= left:
+            break
         first = found.groups[name].stages[0]
-        if stage.state != StageState.WAITING or stage.lingered or first.inputs or first.profile is not None:
+        if stage.state != StageState.WAITING or stage.lingered or first.profile is not None:
             continue
         needs = [found.stages[need] for need in found.groups[name].needs]
         after = {need.name: _can_be_followed(found, need) for need in needs if not StageState(need.state).done}
@@ -30,13 +41,27 @@ def may_follow(found: Standing, view: ClusterView | None) -> dict[str, dict[str,
     return chosen
 
 
+def for_the_word(found: Standing, after: Mapping[str, str]) -> bool:
+    """Whether what follows these needs has to wait for the word to begin, too."""
+    jobs = (found.job(found.stages[name]) for name in after)
+    return any(job is not None and job.elastic for job in jobs)
+
+
+def _waits(found: Standing, stage: WorkflowStage) -> bool:
+    job = found.job(stage)
+    if job is None:
+        return stage.state == StageState.SUBMITTING
+    return stage.state == StageState.SUBMITTED and job.state in (JobState.RECEIVED, JobState.WAITING)
+
+
 def _can_be_followed(found: Standing, need: WorkflowStage) -> str:
-    """The number of its batch job; "" where nothing can follow it yet. What follows another itself has begun before."""
+    """The number of its batch job; "" where nothing can follow it yet."""
     job = found.job(need)
     if need.state != StageState.SUBMITTED or job is None or JobState(job.state).terminal:
         return ""
-    if need.name in found.after and job.start_s is None:
-        return ""
+    first = found.groups[need.name].stages[0]
+    if job.elastic and (first.profile is not None or first.restartable):
+        return ""  # it goes on without its J0
     return found.numbers.get(job.id, "")
 
 

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.manager.facts.context import Context
 from ejbd.store.models import IdempotencyKey, Job, Subjob, Workflow, WorkflowRun, WorkflowStage
-from ejbd.store.states import JobState, StageState, WorkflowState
-from ejbd.wire.kinds import JobKind
+from ejbd.store.states import JobState, StageState, SubjobState, WorkflowState
+from ejbd.wire.kinds import JobKind, SubjobRole
 from ejbd.workflow.graph import Group, groups
 from ejbd.workflow.plan import OnFailure, Plan, PlanMode
 
@@ -34,7 +34,7 @@ class Standing:
     stages: Mapping[str, WorkflowStage]
     jobs: Mapping[str, Job]
     after: Mapping[str, Mapping[str, str]]  # of allocations that follow others in the batch system: its jobs, by need
-    numbers: Mapping[str, str]  # what it calls the jobs that are passed through, by their ids
+    numbers: Mapping[str, str]  # of jobs, by their ids: the one batch job, or the present J0
     view: ClusterView | None = None  # of the latest poll
 
     @cached_property
@@ -144,17 +144,31 @@ def standing_of(session: Session, workflow: Workflow, view: ClusterView | None =
         for row in session.execute(runs.where(WorkflowRun.workflow_id == workflow.id))
     }
     latest = {stage.name: after.get((stage.name, stage.attempt)) for stage in stages}
-    whole = [job.id for job in found.values() if not job.elastic and job.kind != JobKind.ARRAY]
-    named = select(Subjob.job_id, Subjob.batch_id).where(Subjob.job_id.in_(whole), Subjob.batch_id.is_not(None))
-    numbers = {row.job_id: row.batch_id for row in session.execute(named.order_by(Subjob.ordinal))}
     return Standing(
         workflow,
         {stage.name: stage for stage in stages},
         found,
         {name: dict(some) for name, some in latest.items() if some},
-        numbers,
+        _numbers(session, found),
         view,
     )
+
+
+def _numbers(session: Session, jobs: Mapping[str, Job]) -> dict[str, str]:
+    """What the batch system calls each job: its one batch job, or its J0. None where it goes on without a J0."""
+    query = (
+        select(Subjob.job_id, Subjob.batch_id, Subjob.state)
+        .where(Subjob.job_id.in_([job.id for job in jobs.values() if job.kind != JobKind.ARRAY]))
+        .where(Subjob.batch_id.is_not(None), Subjob.role.in_((SubjobRole.RIGID, SubjobRole.PLACEHOLDER)))
+    )
+    found: dict[str, str] = {}
+    for id, number, state in session.execute(query.order_by(Subjob.ordinal)):
+        goes_on = jobs[id].elastic and jobs[id].state in (JobState.WAITING, JobState.RUNNING)
+        if goes_on and SubjobState(state).terminal:
+            found.pop(id, None)
+        elif number is not None:
+            found[id] = number
+    return found
 
 
 def is_leaving(session: Session, job_id: str) -> bool:

@@ -14,11 +14,11 @@ from ejbd.manager.effects import CancelJob, Effects, Insert, MoveStage, MoveWork
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.flows.corehours import of_job
 from ejbd.manager.facts.flows.files import Looked
-from ejbd.manager.facts.flows.following import is_outdated, may_follow, outdated
+from ejbd.manager.facts.flows.following import for_the_word, is_outdated, may_follow, outdated
 from ejbd.manager.facts.flows.standing import Standing, is_leaving, run_of, standing
 from ejbd.store.models import Job, WorkflowRun, WorkflowStage
 from ejbd.store.states import JobState, StageState, WorkflowState
-from ejbd.workflow.script import NOT_YET
+from ejbd.workflow.script import NOT_THERE, NOT_YET
 
 
 def step(ctx: Context, id: str, looked: Looked) -> Effects[None]:
@@ -38,10 +38,11 @@ def step(ctx: Context, id: str, looked: Looked) -> Effects[None]:
         for stage in found.ready():
             if stage.name in looked.current:
                 yield from _begin(ctx, found, stage, looked)
+        for name, after in may_follow(found, ctx.view).items():
+            ahead = for_the_word(found, after)
+            yield from _submitting(ctx, found, found.stages[name], 0, ahead=ahead, after=after)
         for stage in found.ahead(ctx.now):
             yield from _submitting(ctx, found, stage, 0, ahead=True)
-        for name, after in may_follow(found, ctx.view).items():
-            yield from _submitting(ctx, found, found.stages[name], 0, after=after)
     yield from conclude(ctx, found)
 
 
@@ -81,6 +82,10 @@ def _end(ctx: Context, found: Standing, stage: WorkflowStage, looked: Looked) ->
     if lingered:
         yield note(stage, lingered=True)
         yield MoveStage(stage, StageState.WAITING, "it was queued ahead, and what it needs has not ended in time")
+        return
+    if stage.name in found.after and job is not None and job.exit_code == NOT_THERE and group.stages[0].inputs:
+        wanted = ", ".join(map(repr, group.stages[0].inputs))
+        yield MoveStage(stage, StageState.FAILED, f"of the inputs {wanted} of stage {stage.name} one is not there")
         return
     why = "its job is not known any more" if job is None else _why(job.id, job.state, job.exit_code, job.reason)
     again = state in (JobState.FAILED, JobState.TIMEOUT) and stage.failures < group.retries and not found.stuck

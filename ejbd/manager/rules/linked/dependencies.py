@@ -62,9 +62,10 @@ class Met(StrEnum):
 # -- at submission ----------------------------------------------------------------------------------------------------
 
 
-def divided(session: Session, spec: JobSpec) -> tuple[JobSpec, str]:
+def divided(session: Session, spec: JobSpec, *, batch_jobs: bool = False) -> tuple[JobSpec, str]:
     """The job with what the batch system is to wait for, and what EJB is, as --dependency has it ("": nothing).
 
+    `batch_jobs`: its numbers are those of batch jobs, and the batch system waits for all of them.
     Raises EjbError (INVALID) for jobs that are not known, and for what cannot be waited for in two places.
     """
     text = spec.wants.dependency
@@ -74,7 +75,7 @@ def divided(session: Session, spec: JobSpec) -> tuple[JobSpec, str]:
     ours: list[Condition] = []
     theirs: list[Condition] = []
     for one in found.conditions:
-        known = _known(session, one.job) if one.job else ""
+        known = None if batch_jobs else _known(session, one.job) if one.job else ""
         if known is not None:
             ours.append(replace(one, job=known))
         elif (number := one.job.partition("_")[0]).isdigit() and may_be_slurms(number):
