@@ -73,7 +73,7 @@ def test_it_goes_on_at_two_other_widths_and_its_result_is_the_same(there: World)
 
 
 def test_a_code_that_is_above_all_signals_is_the_programs_own(there: World) -> None:
-    """pw.x leaves with 255 where it is told to stop before its first step."""
+    """pw.x may leave with 255 where it is told to stop."""
     one = Application(there, "code=255", text=TEXT.replace("codes = [85]", "codes = [2, 255]"))
     one.begin(1)
     stopped = one.stop()
