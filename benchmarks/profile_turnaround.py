@@ -90,7 +90,7 @@ def _mpi4py(case: Path) -> None:
     (case / "field.toml").write_text(MPI4PY)
 
 
-LONGER = {
+LONGER: dict[str, Callable[[Path], None]] = {
     "cp2k": partial(applications.cp2k, steps=CP2K_STEPS),
     "pwscf": _pwscf,
     "openfoam": partial(applications.openfoam, steps=FOAM_STEPS),

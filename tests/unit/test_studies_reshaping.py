@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
+from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order, rules_of
 from ejbd.core.rungs import Rungs
 from ejbd.sim.models import Model, generate
 from ejbd.sim.own import run_policy
@@ -72,8 +72,8 @@ def test_the_table_is_written_beside_the_reference(tmp_path: Path) -> None:
 def test_by_the_references_rule_nothing_grows_to_be_suspended_and_all_at_once_are_means(tmp_path: Path) -> None:
     source = Source(tmp_path / "KTH.swf", 100, RowRule.PYSS, None)
     ours, theirs = (reproduce.asked({"KTH": source}, as_reference=one) for one in (False, True))
-    assert all(one.point.setting.parameters.grow_to_suspend for one in ours)
-    assert not any(one.point.setting.parameters.grow_to_suspend for one in theirs)
+    assert all(rules_of(one.point.setting.parameters).grow_to_suspend for one in ours)
+    assert not any(rules_of(one.point.setting.parameters).grow_to_suspend for one in theirs)
     assert {one.table for one in theirs} == {"one", "all"} and all(one.reference is not None for one in theirs)
     first = [one for one in theirs if one.name == ALL[1].name and one.table == "all"]
     assert [one.point.setting.parameters.lambda_s for one in first] == [float(one) for one in range(110, 131, 2)]
