@@ -29,6 +29,7 @@ from pathlib import Path
 from harness import ROOT, folder, machine
 from tests.acceptance.sites import SlurmSite
 from tests.acceptance.test_applications_slurm import CASES, ENVIRONMENT, over
+from tests.fakes import applications
 from tests.fakes.daemon import Daemon, until
 from tests.fakes.field_profile import PROGRAM, TEXT
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
@@ -38,6 +39,15 @@ WAYS = ("rigid", "profile")
 LONGEST_S = 480.0
 # All nodes are this machine: mpirun by itself starts ranks of several nodes by ssh, to names that are none.
 HERE = {"OMPI_MCA_plm": "isolated", "OMPI_MCA_ras": "^slurm", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+# The molecule of the tests, which swings there: far from its length, in a large box, and with a fine basis.
+RELAXATION = {
+    "'md'": "'relax'",
+    ", dt = 5.0": "",
+    "celldm(1) = 12.0": "celldm(1) = 20.0",
+    "ecutwfc = 30.0": "ecutwfc = 100.0",
+    "H 1.5 0.0 0.0": "H 2.6 0.3 0.2",
+}
+CP2K_STEPS, FOAM_STEPS = 240, 1200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,19 @@ class Played:
 
 
 def _lammps(case: Path) -> None:
-    (case / "in.melt").write_text(LAMMPS.replace("run 1500", "run 20000"))
+    (case / "in.melt").write_text(LAMMPS.replace("run 1500", "run 200000"))
+
+
+def _pwscf(case: Path) -> None:
+    """A relaxation of some ten steps, of which each takes seconds."""
+    applications.pwscf(case)
+    file = case / "h2.in"
+    text = file.read_text()
+    for old, new in RELAXATION.items():
+        if old not in text:
+            raise ValueError(f"the input of pw.x has no {old}")
+        text = text.replace(old, new)
+    file.write_text(text)
 
 
 def _gromacs(case: Path) -> None:
@@ -68,6 +90,12 @@ def _mpi4py(case: Path) -> None:
     (case / "field.toml").write_text(MPI4PY)
 
 
+LONGER: dict[str, Callable[[Path], None]] = {
+    "cp2k": partial(applications.cp2k, steps=CP2K_STEPS),
+    "pwscf": _pwscf,
+    "openfoam": partial(applications.openfoam, steps=FOAM_STEPS),
+}
+"""The cases of the tests, so long that they widen before they end."""
 PLAYED = {
     "field": Played(sys.executable, _field, f"srun -n $SLURM_NTASKS {sys.executable} {PROGRAM} 400 0.3"),
     "mpi4py": Played(
@@ -80,7 +108,9 @@ PLAYED = {
         "mpirun -np $SLURM_NTASKS gmx_mpi mdrun -deffnm md -ntomp 1 -notunepme -npme 0 -pin off",
     ),
     **{
-        name: Played(one.program, one.make, one.parallel, "blockMesh" if name == "openfoam" else "", one.least)
+        name: Played(
+            one.program, LONGER.get(name, one.make), one.parallel, "blockMesh" if name == "openfoam" else "", one.least
+        )
         for name, one in CASES.items()
     },
 }  # fmt: skip

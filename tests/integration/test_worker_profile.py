@@ -72,6 +72,14 @@ def test_it_goes_on_at_two_other_widths_and_its_result_is_the_same(there: World)
     assert 0 < told[0] <= STEPS and told[1] == STEPS, "its log tells its progress"
 
 
+def test_a_code_that_is_above_all_signals_is_the_programs_own(there: World) -> None:
+    """pw.x may leave with 255 where it is told to stop."""
+    one = Application(there, "code=255", text=TEXT.replace("codes = [85]", "codes = [2, 255]"))
+    one.begin(1)
+    stopped = one.stop()
+    assert stopped["ok"] and stopped["data"]["exits"] == {"0": 85}, stopped
+
+
 def test_a_resume_that_fails_and_spoils_its_state_goes_back_with_the_state_as_it_was(there: World) -> None:
     one = Application(there, "spoils=3")
     one.begin(2)

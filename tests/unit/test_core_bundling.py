@@ -274,7 +274,8 @@ def test_a_run_that_will_be_suspended_grows_where_it_makes_more_work(
     assert decision.kind is DecisionKind.EXPAND and shapes(decision) == [taken]
     assert decision.expected_completion_s is None
     assert "more work until the job is suspended; as it is, which cannot carry it to its end" in decision.reason
-    assert plan_running(state, slots(offered), 0, PAPER).kind is DecisionKind.NOTHING
+    for other in (PAPER, replace(SUSPEND, grow_to_suspend=False)):
+        assert plan_running(state, slots(offered), 0, other).kind is DecisionKind.NOTHING
 
 
 def test_what_completes_goes_before_what_makes_more_work() -> None:

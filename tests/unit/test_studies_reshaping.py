@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
+from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order, rules_of
 from ejbd.core.rungs import Rungs
 from ejbd.sim.models import Model, generate
 from ejbd.sim.own import run_policy
 from ejbd.sim.run import Policy, run
-from ejbd.sim.settings import Setting, parse_setting
+from ejbd.sim.settings import Setting, Source, parse_setting
 from ejbd.sim.swf import write_swf
-from ejbd.sim.workload import Workload, workload_of
+from ejbd.sim.workload import RowRule, Workload, workload_of
 from ejbd.studies.reshaping import reproduce
 from ejbd.studies.reshaping.reference import ALL, BESIDE, LOGS, ONE
 from ejbd.studies.reshaping.reproduce import Found, verdict
@@ -67,6 +67,20 @@ def test_the_table_is_written_beside_the_reference(tmp_path: Path) -> None:
     }
     assert all(one["off"] == pytest.approx(one["percent"] - one["reference"]) for one in cells if one["table"] == "one")
     assert "-49.2 / " in paths[0].read_text()
+
+
+def test_by_the_references_rule_nothing_grows_to_be_suspended_and_all_at_once_are_means(tmp_path: Path) -> None:
+    source = Source(tmp_path / "KTH.swf", 100, RowRule.PYSS, None)
+    ours, theirs = (reproduce.asked({"KTH": source}, as_reference=one) for one in (False, True))
+    assert all(rules_of(one.point.setting.parameters).grow_to_suspend for one in ours)
+    assert not any(rules_of(one.point.setting.parameters).grow_to_suspend for one in theirs)
+    assert {one.table for one in theirs} == {"one", "all"} and all(one.reference is not None for one in theirs)
+    first = [one for one in theirs if one.name == ALL[1].name and one.table == "all"]
+    assert [one.point.setting.parameters.lambda_s for one in first] == [float(one) for one in range(110, 131, 2)]
+    played = [{"turnaround_change_percent": -14.0 - at, "others_change_percent": -1.0} for at in range(len(first))]
+    (mean,) = reproduce._found(first, played, whole=True)
+    assert (mean.percent, mean.others, mean.reference) == (-19.0, -1.0, -14.3)
+    assert mean.deviation == pytest.approx(11**0.5) and reproduce._cell(mean) == "-14.3 / -19.0 ± 3.3; -1.0"
 
 
 def test_a_table_that_is_not_known_is_refused(tmp_path: Path) -> None:

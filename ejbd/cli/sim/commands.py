@@ -258,6 +258,13 @@ def reproduce(
             "--only", help="Choose walltimes this way (learned); make this table (reshape). May be given again."
         ),
     ] = None,
+    as_reference: Annotated[
+        bool,
+        typer.Option(
+            "--as-reference",
+            help="Play by the rule of the reference implementation, not by EJB's own (reshape).",
+        ),
+    ] = False,
     made: Annotated[
         int, typer.Option("--made", min=0, help="Play so many made-up logs of each model, too (guard).")
     ] = 0,
@@ -333,7 +340,9 @@ def reproduce(
         if unknown := set(only or []) - set(TABLES):
             raise EjbError(Code.INVALID, f"no table is called {min(unknown)}", hint=f"there are {', '.join(TABLES)}")
         with shown():
-            paths = reproduce_reshape(traces, out_dir, workers=workers, limit=limit, quick=quick, tables=only or [])
+            paths = reproduce_reshape(
+                traces, out_dir, workers=workers, limit=limit, quick=quick, tables=only or [], as_reference=as_reference
+            )
     elif what == "malleable":
         from ejbd.studies.malleable.reproduce import reproduce_malleable
 

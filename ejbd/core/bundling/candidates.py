@@ -280,9 +280,10 @@ def running_options(
     level of the plan, now and after each planned shrink, is considered for the fewest processors that reach the lowest
     degree there. Only what completes strictly earlier than the present plan is feasible, by `work_left_s` and by
     `weighed_left_s`; the earliest completion by the latter wins, then the fewest processors, then the first.
-    With `suspend`, where neither the present plan nor any other completes, the one that leaves the least work at its
-    end is best, if that is worth a move. Under a node limit a job grows by leaving its subjob for a wider one, as a
-    whole. The first `count` of `ends`, `held` and `anchors` are the subjobs in the order of their ends.
+    With `suspend` and `grow_to_suspend`, where neither the present plan nor any other completes, the one that leaves
+    the least work at its end is best, if that is worth a move. Under a node limit a job grows by leaving its subjob for
+    a wider one, as a whole. The first `count` of `ends`, `held` and `anchors` are the subjobs in the order of their
+    ends.
 
     A job that has all that it asked for, on J0 (the last of them) or elsewhere, may grow beyond it where its rungs say
     so and it is `alone`: no other waits. On J0 it has to be done before J0 ends, and what is added is left by then.
@@ -359,7 +360,8 @@ def running_options(
         if math.isinf(done):
             options.verdict[at] = TOO_LATE
             options.seconds[at] = math.inf
-            if rules.suspend and not on_placeholder and math.isinf(present) and left < least - ROUNDING_SLACK_S:
+            more_work = rules.grow_to_suspend and math.isinf(present) and left < least - ROUNDING_SLACK_S
+            if rules.suspend and not on_placeholder and more_work:
                 least = left
                 most = at
             continue

@@ -50,6 +50,15 @@ class BundlingParameters(Parameters):
             queue=True,
         ),
     ] = False
+    grow_to_suspend: Annotated[
+        bool,
+        Parameter(
+            says="with `suspend`, a run that will be suspended all the same takes more processors where they make more "
+            "work until then",
+            more="it has to be worth a move",
+            simulated_only=True,
+        ),
+    ] = True
     order: Annotated[
         Order,
         Parameter(
@@ -215,6 +224,7 @@ def rules_of_one(rules: Rules, omax: int, runs_s: float) -> Rules:
         max_walltime_s=rules.max_walltime_s,
         node_limit=rules.node_limit,
         suspend=rules.suspend,
+        grow_to_suspend=rules.grow_to_suspend,
         order=rules.order,  # type: ignore[arg-type]
         whole_slots=rules.whole_slots,
         act_in_move=rules.act_in_move,

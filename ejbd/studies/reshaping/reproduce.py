@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from ejbd.sim import progress
@@ -15,8 +16,13 @@ from ejbd.sim.settings import Setting, Source
 from ejbd.sim.sweep import Kind, Point, sweep
 from ejbd.sim.workload import RowRule
 from ejbd.studies.paper.guard import logs_in
+from ejbd.studies.paper.report import RUNS
 from ejbd.studies.reshaping.reference import ALL, BESIDE, CLOSE, LOGS, ONE, Row
 
+LAMBDAS = tuple(str(lambda_s) for lambda_s in RUNS)
+"""What a mean over many elastic jobs is taken over: a second of lambda more, and their turnaround is another."""
+REFERENCE = {"grow-to-suspend": "off"}
+"""The rule that the reference implementation has, and the default has not: a run that will be suspended never grows."""
 LOAD = {"suspend": "on", "order": "least-work", "trim": "paper"}
 SHARES = ("0.05", "0.1", "0.2", "0.5", "1")
 BESIDE_SHARES = ("0.2", "1")
@@ -37,7 +43,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Change of the mean turnaround in per cent: of all jobs, and (all at once) of those that are not elastic."""
+    """Change of the mean turnaround in per cent: of all jobs, and (all at once) of those that are not elastic.
+
+    `deviation`: the standard one, where this is the mean of several lambdas.
+    """
 
     table: str
     name: str
@@ -45,6 +54,7 @@ class Found:
     percent: float
     others: float | None
     reference: float | None
+    deviation: float | None = None
 
     @property
     def off(self) -> float | None:
@@ -67,31 +77,55 @@ TABLES = {
 }
 
 
-def asked(sources: Mapping[str, Source], tables: Sequence[str] = ()) -> list[Asked]:
-    """Every simulation of the tables that are wanted (none named: all)."""
-    wanted = [table for table in TABLES if not tables or table in tables]
-    return [one for log, source in sources.items() for table in wanted for one in _of_table(table, log, source)]
+def asked(sources: Mapping[str, Source], tables: Sequence[str] = (), *, as_reference: bool = False) -> list[Asked]:
+    """Every simulation of the tables that are wanted (none named: all of them, or all that have a reference)."""
+    known = [table for table in TABLES if not as_reference or table in ("one", "all")]
+    wanted = [table for table in known if not tables or table in tables]
+    return [
+        one
+        for log, source in sources.items()
+        for table in wanted
+        for one in _of_table(table, log, source, as_reference)
+    ]
 
 
-def _of_table(table: str, log: str, source: Source) -> list[Asked]:
-    place = LOGS.index(log)
+def _of_table(table: str, log: str, source: Source, as_reference: bool) -> list[Asked]:
+    rule = REFERENCE if as_reference else {}
     if table == "one":
-        base = {"trim": "paper", "min-procs": "9"}
-        return [_asked(table, row, log, place, source, base, Kind.TARGET) for row in ONE]
+        base = {"trim": "paper", "min-procs": "9", **rule}
+        return [_asked(table, row, log, source, base, Kind.TARGET) for row in ONE]
     if table == "all":
-        return [_asked(table, row, log, place, source, {**LOAD, "guard": "off"}, Kind.RUN) for row in ALL]
+        bases = [{"lambda": one, **LOAD, "guard": "off", **rule} for one in LAMBDAS] if as_reference else []
+        bases = bases or [{**LOAD, "guard": "off"}]
+        return [_asked(table, row, log, source, base, Kind.RUN) for row in ALL for base in bases]
     guarded = {**LOAD, "guard": "on"}
     if table == "needed":
         rows = [Row(share, {"reshape": "0.9", "omax": "64", "elastic-share": share}) for share in SHARES]
     else:
         share = table.removeprefix("share-")
         rows = [Row(row.name, {**row.settings, "elastic-share": share}) for row in BESIDE]
-    return [_asked(table, row, log, place, source, guarded, Kind.RUN) for row in rows]
+    return [_asked(table, row, log, source, guarded, Kind.RUN) for row in rows]
 
 
-def _asked(table: str, row: Row, log: str, place: int, source: Source, base: Mapping[str, str], kind: Kind) -> Asked:
+def _asked(table: str, row: Row, log: str, source: Source, base: Mapping[str, str], kind: Kind) -> Asked:
     setting = Setting().having({"policy": "ejb", **base, **row.settings})
-    return Asked(table, row.name, log, Point(source, setting, kind), row.reference[place] if row.reference else None)
+    reference = row.reference[LOGS.index(log)] if row.reference else None
+    return Asked(table, row.name, log, Point(source, setting, kind), reference)
+
+
+def _found(wanted: Sequence[Asked], played: Sequence[Mapping[str, Any]], *, whole: bool) -> list[Found]:
+    """One figure for each place of a table: where several simulations belong there, their mean."""
+    places: dict[tuple[str, str, str], list[tuple[Asked, Mapping[str, Any]]]] = {}
+    for one, row in zip(wanted, played, strict=True):
+        places.setdefault((one.table, one.name, one.log), []).append((one, row))
+    found = []
+    for place, runs in places.items():
+        changes = [row["turnaround_change_percent"] or 0.0 for _, row in runs]
+        others = [row["others_change_percent"] for _, row in runs if row.get("others_change_percent") is not None]
+        deviation = stdev(changes) if len(changes) > 1 else None
+        reference = runs[0][0].reference if whole else None
+        found.append(Found(*place, fmean(changes), fmean(others) if others else None, reference, deviation))
+    return found
 
 
 def reproduce_reshape(
@@ -103,12 +137,14 @@ def reproduce_reshape(
     quick: bool = False,
     tables: Sequence[str] = (),
     logs: Sequence[str] = (),
+    as_reference: bool = False,
 ) -> list[Path]:
     """Simulate and write reshape.md, reshape.json and reshape.csv to `out`; the files, the page first.
 
     Results are kept in `out`/cells, so that what was interrupted goes on. `quick`: of each log the first rows, unless
     `limit` says how many. `tables`, `logs`: only these. Of the paper's four logs those count that are in `traces`;
-    raises EjbError where none is.
+    raises EjbError where none is. `as_reference`: by the rule of the reference implementation, which is not EJB's
+    own; all jobs at once as means over `LAMBDAS`.
     """
     rows = limit or (QUICK_ROWS if quick else None)
     sources = {
@@ -116,21 +152,15 @@ def reproduce_reshape(
         for known, path in logs_in(traces)
         if not logs or known.name in logs
     }
-    wanted = asked(sources, tables)
+    wanted = asked(sources, tables, as_reference=as_reference)
 
     def tell(done: int, total: int, name: str) -> None:
         progress.tell(f"{done} of {total} simulations" + (f", {name}" if name else ""), done / total)
 
     points = [one.point for one in wanted]
     played = sweep(points, out / "cells", workers=workers, part=(1, 1), tell=tell)
-    found = [
-        Found(
-            one.table, one.name, one.log, row["turnaround_change_percent"] or 0.0, row.get("others_change_percent"),
-            None if rows else one.reference,
-        )
-        for one, row in zip(wanted, played, strict=True)
-    ]  # fmt: skip
-    return _write(out, found, rows)
+    found = _found(wanted, played, whole=not rows)
+    return _write(out, found, rows, as_reference)
 
 
 def verdict(found: Sequence[Found]) -> str:
@@ -161,11 +191,16 @@ def verdict(found: Sequence[Found]) -> str:
     return " ".join(told)
 
 
-def _write(out: Path, found: Sequence[Found], rows: int | None) -> list[Path]:
+def _write(out: Path, found: Sequence[Found], rows: int | None, as_reference: bool) -> list[Path]:
     logs = list(dict.fromkeys(one.log for one in found))
     parts = [f"# Reshaped jobs\n\n{verdict(found)}\n"]
     if rows:
         parts.append(f"Only the first {rows} rows of each log were simulated, to which no reference belongs.\n")
+    if as_reference:
+        parts.append(
+            "Played by the reference's rule: a run that will be suspended does not grow. All jobs at once: means and "
+            f"standard deviations over {len(LAMBDAS)} runs, lambda {LAMBDAS[0]} to {LAMBDAS[-1]} s.\n"
+        )
     parts.append(
         "Change of the mean turnaround against EASY, per cent; where there is a reference: reference / ours. Behind a "
         "semicolon: of the jobs that are not elastic.\n"
@@ -179,7 +214,12 @@ def _write(out: Path, found: Sequence[Found], rows: int | None) -> list[Path]:
             head = "share" if table == "needed" else "setting"
             parts.append(f"## {title}\n\n{markdown_table([head, *logs], body)}")
     (out / "reshape.md").write_text("\n".join(parts), encoding="utf-8")
-    document = {"rows_of_each_log": rows, "verdict": verdict(found), "cells": [one.to_json() for one in found]}
+    document = {
+        "rows_of_each_log": rows,
+        "as_reference": as_reference,
+        "verdict": verdict(found),
+        "cells": [one.to_json() for one in found],
+    }
     (out / "reshape.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     columns = ["table", "setting", "log", "all", "not elastic", "reference"]
     lines = [[one.table, one.name, one.log, one.percent, one.others, one.reference] for one in found]
@@ -188,7 +228,7 @@ def _write(out: Path, found: Sequence[Found], rows: int | None) -> list[Path]:
 
 
 def _cell(one: Found) -> str:
-    ours = f"{one.percent:+.1f}"
+    ours = f"{one.percent:+.1f}" + ("" if one.deviation is None else f" ± {one.deviation:.1f}")
     if one.reference is not None:
         ours = f"{one.reference:+.1f} / {ours}"
     return ours if one.others is None else f"{ours}; {one.others:+.1f}"

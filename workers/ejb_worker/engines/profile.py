@@ -188,7 +188,8 @@ class Run:
             return self._written(Judged(FINISHED, "it has ended by itself with 0"))
         texts = self.since.texts(self.profile, self.folder, self.values, self.output)
         newer = self.since.newer(self.profile, self.folder, self.values)
-        told = 128 - code if code > 128 else code  # as subprocess has it: negative by a signal
+        by_signal = 128 < code < 128 + signal.NSIG  # pw.x may say 255 of its own, which is no signal
+        told = 128 - code if by_signal else code  # as subprocess has it: negative by a signal
         found = judge(self.profile, Seen(told, texts, newer, self.asked, self.killed), self.values)
         if found.verdict == STOPPED:
             if not state_files(self.folder, self.patterns):
