@@ -13,19 +13,24 @@ import errno
 import os
 import stat
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 PATIENCE_S = 10.0
 MOST_STUCK = 32  # threads that wait for file systems which do not answer
+IDLE_S = 10.0  # that a thread waits for another look
 
 AT_ONCE = 8  # users for which files are read side by side
 
 T = TypeVar("T")
 _stuck = threading.BoundedSemaphore(MOST_STUCK)
+_idle: deque[SimpleQueue[Callable[[], None]]] = deque()  # threads with nothing to do, the latest last
+os.register_at_fork(after_in_child=_idle.clear)  # none of them is in a child
 
 
 class NotPlain(OSError):
@@ -98,7 +103,7 @@ async def each_apart(works: Iterable[Callable[[], T]]) -> list[T | None]:
 
 
 def _begin(work: Callable[[], T]) -> Future[T]:
-    """A thread that is not waited for at the end of the process, as those of an executor are."""
+    """In a thread that is not waited for at the end of the process, as those of an executor are."""
     room = _stuck
     if not room.acquire(blocking=False):
         raise TimeoutError(errno.ETIMEDOUT, "too many file systems do not answer")
@@ -114,8 +119,28 @@ def _begin(work: Callable[[], T]) -> Future[T]:
         finally:
             room.release()
 
-    threading.Thread(target=run, name="user-files", daemon=True).start()
+    try:
+        todo = _idle.pop()
+    except IndexError:
+        todo = SimpleQueue()
+        threading.Thread(target=_serve, args=(todo,), name="user-files", daemon=True).start()
+    todo.put(run)
     return future
+
+
+def _serve(todo: SimpleQueue[Callable[[], None]]) -> None:
+    """A thread is kept for the next look: the start of one stops the event loop until the new one has run."""
+    while True:
+        try:
+            run = todo.get(timeout=IDLE_S)
+        except Empty:
+            try:
+                _idle.remove(todo)
+            except ValueError:
+                continue  # it was just taken: there is work in a moment
+            return
+        run()
+        _idle.append(todo)
 
 
 def _answer(future: Future[T], *, result: T | None = None, error: BaseException | None = None) -> None:

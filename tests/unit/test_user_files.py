@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,32 @@ def test_what_is_written_does_not_go_through_a_link_or_into_a_fifo(tmp_path: Pat
     OWN_FILES.put(tmp_path / "env.json", b"{}")
     assert victim.read_text() == "precious"
     assert (tmp_path / "env.json").read_text() == "{}" and not (tmp_path / "env.json").is_symlink()
+
+
+def test_a_thread_looks_again_and_one_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(userfiles, "_idle", deque())
+    first = within(threading.get_ident)
+    assert until_idle() and within(threading.get_ident) == first
+    assert until_idle()
+    answer = threading.Event()
+    with pytest.raises(TimeoutError):
+        within(answer.wait, 0.05)
+    assert within(threading.get_ident) != first
+    answer.set()
+
+
+def test_a_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(userfiles, "_idle", deque())
+    monkeypatch.setattr(userfiles, "IDLE_S", 0.05)
+    thread = within(threading.current_thread)
+    thread.join(BOUND_S)
+    assert not thread.is_alive() and not userfiles._idle
+
+
+def until_idle() -> bool:
+    """Whether the thread waits for its next look: it does so a moment after its answer."""
+    for _ in range(int(BOUND_S / 0.01)):
+        if userfiles._idle:
+            return True
+        time.sleep(0.01)
+    return False
