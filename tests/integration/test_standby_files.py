@@ -22,6 +22,7 @@ pytestmark = pytest.mark.postgresql
 
 # Leads, writes, stands still until it is told to go on, and then tries everything that a daemon writes.
 DEPOSED = """
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -51,9 +52,9 @@ tries = {
 for name, attempt in tries.items():
     try:
         attempt()
-        print("\\ntried", name, "done", flush=True)
+        os.write(1, f"\\ntried {name} done\\n".encode())
     except Exception as error:
-        print("\\ntried", name, type(error).__name__, error, flush=True)
+        os.write(1, f"\\ntried {name} {type(error).__name__} {error}\\n".encode())
 store.close()
 """
 
