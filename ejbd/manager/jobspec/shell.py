@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ejbd._workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, program, shape
 from ejbd.manager.jobspec.again import UNSEEN, InTheWay
@@ -86,6 +87,7 @@ class Sight:
     once: Refusal | None = UNSEEN
 
 
+@lru_cache(maxsize=32)  # each step of a submission asks, and many submissions have one script
 def read_script(script: str, processors: int) -> Sight:
     """The launches of a batch script for a job of so many processors, in whatever language it is written."""
     if not is_shell(script):
