@@ -124,6 +124,12 @@ def _over(daemon: Daemon, id: str) -> bool:
     return over(daemon.job(id))
 
 
+def _printed(at: Path) -> str:
+    """The end of what a job printed, if it came to that."""
+    output = at / "out.txt"
+    return output.read_text()[-2000:] if output.exists() else "it printed nothing"
+
+
 def play(cluster: SlurmCluster, at: Path, one: Played, way: str, block_s: float) -> tuple[float, str]:
     """Seconds from the submission to the end of one way, and the widths that it had."""
     at.mkdir()
@@ -172,13 +178,11 @@ def play(cluster: SlurmCluster, at: Path, one: Played, way: str, block_s: float)
         if way == "rigid":
             said = cluster.states()[id]
             if said != "COMPLETED":
-                sys.exit(f"the rigid job: {said}\n{(at / 'out.txt').read_text()[-2000:]}")
+                sys.exit(f"the rigid job: {said}\n{_printed(at)}")
             return seconds, "4"
         state = daemon.job(id)["state"]
         if state != "completed":
-            output = at / "out.txt"
-            text = output.read_text()[-2000:] if output.exists() else ""
-            sys.exit(f"{way}: {state}\n{text}\n{daemon.trace(id)()}")
+            sys.exit(f"{way}: {state}\n{_printed(at)}\n{daemon.trace(id)()}")
         told = [str(e["data"]["ranks"]) for e in daemon.events(id) if e["kind"] == "epoch.launching"]
         return seconds, " ".join(told)
     finally:
