@@ -103,9 +103,11 @@ class Run:
 class Bench:
     """A cluster, a daemon before it, and a client."""
 
-    def __init__(self, where: Path, cluster: SlurmCluster, small: bool, busy: bool = False) -> None:
-        self.where, self.cluster, self.small, self.busy = where, cluster, small, busy
-        self.only: Sequence[str] = ()  # ways of `four`
+    def __init__(
+        self, where: Path, cluster: SlurmCluster, small: bool, busy: bool = False, only: Sequence[str] = ()
+    ) -> None:
+        """`only`: of the ways of `four` these alone (none: all)."""
+        self.where, self.cluster, self.small, self.busy, self.only = where, cluster, small, busy, only
         toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
         self.daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)})
         self.daemon.start()
@@ -606,8 +608,7 @@ def main() -> None:
     print(machine())
     found = {}
     with folder() as where, slurm_cluster(8, 4) as cluster:
-        bench = Bench(where, cluster, options.small, options.busy)
-        bench.only = options.ways
+        bench = Bench(where, cluster, options.small, options.busy, options.ways)
         try:
             for name in options.only:
                 with busy(cluster) if options.busy and name != "four" else nullcontext():

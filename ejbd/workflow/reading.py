@@ -147,15 +147,14 @@ class _Reader:
             raise self.faults.at(key.place, f"stage {name} has no command", "give it one, or the workflow")
         if "\0" in command or len(command) > LONGEST_COMMAND:
             raise self.faults.at(key.place, f"the command of stage {name} is too long, or no text")
-        walltime = node.get("walltime")
-        if walltime is None:
-            raise self.faults.at(key.place, f"stage {name} has no walltime", "such as walltime: 00:30:00")
-        long_s = self._of(node, "walltime", self._time)
-        if long_s is None:
-            raise self.faults.at(walltime.place, f"stage {name} has no walltime", "such as walltime: 00:30:00")
+        walltime_s = self._of(node, "walltime", self._time)
+        if walltime_s is None:
+            said = node.get("walltime")
+            place = key.place if said is None else said.place
+            raise self.faults.at(place, f"stage {name} has no walltime", "such as walltime: 00:30:00")
         profile = self._of(node, "profile", self._profile)
         nodes, ppn, tasks = self._width(name, key, node, profile)
-        if profile is not None and profile.duration_s > long_s:
+        if profile is not None and profile.duration_s > walltime_s:
             message = f"the profile of stage {name} lasts {time_words(profile.duration_s)}, longer than its walltime"
             raise self.faults.at(_at(node, "profile"), message, "give it more, for each change of width, too")
         least = self._of(node, "min_tasks", lambda one: self._number(one, 1, MOST_TASKS))
@@ -175,7 +174,7 @@ class _Reader:
             ppn=ppn,
             min_tasks=least,
             profile=None if profile is None else profile.words(),
-            walltime_s=long_s,
+            walltime_s=walltime_s,
             needs=((before,) if before is not None else ()) if needs is None else needs,
             engine=either("engine", self._engine),
             elastic=either("elastic", lambda one: "on" if self._switch(one) else "off"),

@@ -325,12 +325,12 @@ def reproduce(
                 paths = reproduce_floor(traces, out_dir, trial, limit=limit)
             else:
                 paths = reproduce_made(out_dir, trial) if chosen else []
-            if traces is not None and turns and not floor:
-                paths += reproduce_turns(traces, out_dir, limit=limit)
+                if traces is not None and turns:
+                    paths += reproduce_turns(traces, out_dir, limit=limit)
             for path in paths:
                 if path.suffix == ".md":  # to be seen at once: counts, and the worst cells first
                     print(path.read_text(encoding="utf-8"))
-            if traces is not None and not turns and not floor:
+            if traces is not None and not (turns or floor):
                 paths += reproduce_guard(traces, out_dir, workers=workers, limit=limit, quick=quick)
     elif what == "reshape":
         from ejbd.studies.reshaping.reproduce import TABLES, reproduce_reshape
