@@ -142,11 +142,9 @@ async def run(settings: Settings, config: Path | None = None) -> None:
                     log.warning("plugin-broken", error=sentence)
                 log.info("listening", socket=str(settings.socket_path), url=servers.url, version=__version__)
                 fed = asyncio.create_task(feed(manager.faults), name="watchdog")
-                reading = asyncio.create_task(app.state.declared.read(), name="declared")  # before a request needs it
                 await stop.wait()
                 log.info("stopping", fenced=store.fenced)
                 fed.cancel()
-                reading.cancel()
                 notify("STOPPING=1")
             finally:
                 await servers.stop()

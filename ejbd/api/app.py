@@ -51,7 +51,7 @@ async def _query(request: Request) -> None:
     query = request.query_params
     if not query:
         return
-    address = await request.app.state.declared.at(request.url.path)
+    address = request.app.state.declared.at(request.url.path)
     known = address.queries.get(request.method) if address is not None else None
     for key in query:
         if known is not None and key not in known:
@@ -71,7 +71,7 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
         version=__version__,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/v1/openapi.json",
+        openapi_url=None,
         redirect_slashes=False,
         dependencies=[Depends(_query)],
     )
@@ -86,13 +86,14 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
     app.state.sign_ins = SignIns(app.state.oidc) if by_provider else None
     app.state.links = signin.Links()
     app.state.closing = asyncio.Event()
-    app.state.declared = Declared(app)
     problems.install(app)
     # In the order in which they are tried: submissions and what workers say come most often.
-    for module in (
+    modules = (
         *(jobs, worker, events, logs, timelines, history, queues, cluster, savings, drains, pools),
         *(workflows, tokens, signin, doctor, audit, system),
-    ):
+    )
+    app.state.declared = Declared(module.router for module in modules)
+    for module in modules:
         app.include_router(module.router)
     app.add_middleware(Head)
     app.add_middleware(SubmissionDoor, manager=manager)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 
 from ejbd.api.problems import MEDIA_TYPE, Problem, UnhealthyProblem
 
@@ -21,15 +23,25 @@ _ERRORS = {
 }
 
 
+ADDRESS = "/v1/openapi.json"
+
+
 def install(app: FastAPI) -> None:
-    """Have `app.openapi()` declare the errors that there are."""
+    """Have `app.openapi()` declare the errors that there are, and serve it."""
+    making = asyncio.Lock()
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = _document(app)
         return app.openapi_schema
 
+    async def answer(_: Request) -> JSONResponse:
+        """To make the document takes a second and more. A thread does it: other requests are answered meanwhile."""
+        async with making:
+            return JSONResponse(await asyncio.to_thread(app.openapi))
+
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way
+    app.add_route(ADDRESS, answer, include_in_schema=False)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

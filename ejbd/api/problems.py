@@ -121,7 +121,7 @@ def install(app: FastAPI) -> None:
         elif error.status_code == 405:
             message = f"{request.method} is not possible at {request.url.path!a}"
         headers = dict(error.headers or {})
-        address = await request.app.state.declared.at(request.url.path) if error.status_code == 405 else None
+        address = request.app.state.declared.at(request.url.path) if error.status_code == 405 else None
         if address is not None:
             headers["Allow"] = ", ".join(address.methods)
             hint = f"there are: {headers['Allow']}"

@@ -13,6 +13,7 @@ from typing import Any, cast
 import httpx
 import pytest
 import schemathesis
+from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
@@ -27,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from sqlalchemy import func, select
 
 from ejbd.api.app import create_app
+from ejbd.api.declared import Declared
 from ejbd.config import Settings
 from ejbd.store.models import Job
 from tests.fakes.api_server import ApiServer
@@ -57,8 +59,13 @@ OPERATIONS = [
 
 
 @cache
+def application() -> FastAPI:
+    return create_app(cast(Any, SimpleNamespace(settings=Settings())))
+
+
+@cache
 def document() -> dict[str, Any]:
-    return create_app(cast(Any, SimpleNamespace(settings=Settings()))).openapi()
+    return application().openapi()
 
 
 BOUNDED = settings(
@@ -182,3 +189,15 @@ def test_every_error_is_declared_as_a_problem() -> None:
                 if status == "default" or status.startswith("4"):
                     assert list(response["content"]) == ["application/problem+json"], (path, method, status)
             assert operation.get("security") or path in ("/v1/health", "/v1/version") or "/worker/" in path
+
+
+def test_what_is_read_off_the_routes_is_what_the_document_says() -> None:
+    declared: Declared = application().state.declared
+    assert len(declared.addresses) == len(document()["paths"])
+    for path, operations in document()["paths"].items():
+        address = declared.at(path.translate({ord("{"): None, ord("}"): None}))
+        assert address is not None, path
+        assert address.queries == {
+            method.upper(): {one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"}
+            for method, operation in operations.items()
+        }, path
