@@ -330,4 +330,25 @@ FAULTS = (
         "if False:",
         ("integration/test_worker_hostile",),
     ),
+    Fault(
+        "worker-of-another-subjob-is-answered",
+        "rule",
+        "if worker.subjob_id != subjob.id:",
+        "if False:",
+        ("unit/test_manager_hearing",),
+    ),
+    Fault(
+        "worker-that-waits-asks-again-and-again",
+        "worker",
+        "if not at_once and wait_s <= 0:",
+        "if not at_once:",
+        ("unit/test_manager_hearing",),
+    ),
+    Fault(
+        "ranks-of-open-mpi-on-each-others-nodes",
+        "wrong place",
+        "hosts = [names[seat.worker] for seat in sorted(seats)]",
+        "hosts = [names[seat.worker] for seat in sorted(seats, reverse=True)]",
+        ("unit/test_manager_mpirun", "acceptance/test_journey_profile"),
+    ),
 )

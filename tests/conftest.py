@@ -59,6 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("EJB_SOAK_SEED", str(datetime.datetime.now(datetime.UTC).date().toordinal()))
 
 
+GARBAGE = 20_000  # new objects between two looks for it: at Python's 700, one second in fifteen of a test goes there
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """What is collected lives until the end: nothing looks for garbage in it, neither meanwhile nor later."""
@@ -67,6 +70,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(GARBAGE, 20, 50)
         gc.enable()
 
 

@@ -6,6 +6,7 @@ daemon asks of its database. With EJB_TEST_DATABASES=all every test runs on both
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -62,11 +63,22 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def sqlite_with_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database that nobody has written to, to be copied: to make one takes longer than most tests."""
-    path = tmp_path_factory.mktemp("tables") / "ejbd.sqlite"
-    opened = Store(f"sqlite:///{path}")
-    opened.upgrade()
-    opened.close()
+    """A database that nobody has written to, to be copied: to make one takes longer than most tests.
+
+    The first process of pytest-xdist makes it for all.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    path = folder / "with-tables.sqlite"
+    with open(folder / "with-tables.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            made = path.with_suffix(".new")
+            opened = Store(f"sqlite:///{made}")
+            opened.upgrade()
+            opened.close()
+            made.rename(path)
     return path
 
 

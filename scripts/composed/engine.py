@@ -16,6 +16,7 @@ from composed.shell import Environment, Skipped, Wrong, root_on_debian, run, say
 # Memory is many times as fast as a disk for what unpacks thousands of small files, and gone by itself.
 MEMORY, DISK = Path("/dev/shm"), Path("/var/tmp")
 ROOM_BYTES = 8 << 30
+APT = Path(__file__).resolve().parents[1] / "apt"
 CLIENTS = ("docker", "/usr/bin/docker")
 PACKAGES = {"dockerd": "docker.io"}  # where a package does not have its program's name
 
@@ -33,21 +34,10 @@ def install(*programs: str) -> None:
     if not root_on_debian():
         raise Skipped(f"no {', '.join(wanted)} here, and only root on Debian may install it")
     say(f"installing {' '.join(wanted)}")
-    # The packages would start their own daemons; a private one is started, and ended, by this script.
-    policy = Path("/usr/sbin/policy-rc.d")
-    placed = not policy.exists()
-    if placed:
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
-    env = {"DEBIAN_FRONTEND": "noninteractive"}
     try:
-        run(["apt-get", "update", "-qq"], 180, env=env)
-        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *wanted], 300, env=env)
+        run([str(APT), *wanted], 480)  # it may have to wait for another one
     except Wrong as error:
         raise Skipped(f"{' '.join(wanted)} could not be installed: {str(error).splitlines()[-1]}") from None
-    finally:
-        if placed:
-            policy.unlink()
 
 
 class Engine:

@@ -109,6 +109,7 @@ def alone(field: Path, folder: Path, steps: int) -> str:
     return (folder / "result.txt").read_text()
 
 
+@pytest.mark.nightly("the next one has Open MPI on the nodes of a real Slurm")
 def test_ranks_of_open_mpi_are_spread_over_nodes_and_the_field_is_the_same_to_the_bit(
     tmp_path: Path, field: Path
 ) -> None:
@@ -139,7 +140,7 @@ def cluster() -> Iterator[SlurmCluster]:
         yield cluster
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(2, first=1)
 @pytest.mark.slurm
 @pytest.mark.parametrize("mpi", [False, True], ids=["srun", "open-mpi"])
 def test_beside_other_jobs_of_a_real_slurm_it_ends_before_the_rigid_job_begins(

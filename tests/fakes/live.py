@@ -283,11 +283,14 @@ class LiveWorld:
         await self.act(rounds)
 
     async def work(self, rounds: int = 6) -> None:
-        """Let all workers do what they are told."""
+        """Let all workers do what they are told, in so many rounds at most: one that writes nothing is the last."""
         for _ in range(rounds):
+            self.changes.any()
             for worker in list(self.workers.values()):
                 if worker.id and not self.batch.of(f"ejb-{worker.subjob}").state.ended:
                     await worker.work()
+            if not self.changes.any():
+                return
 
     async def begin(self, subjob: str) -> Worker:
         """The batch system starts a subjob, and its one worker comes."""

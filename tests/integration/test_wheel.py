@@ -75,6 +75,7 @@ def bin_folder(wheel: Path) -> Iterator[Path]:
         yield Path(folder, "bin")
 
 
+@pytest.mark.nightly("scripts/compose-test runs its jobs by a wheel; the one before looks for every file in it")
 def test_a_job_runs_out_of_sight_of_the_sources(bin_folder: Path) -> None:
     """The daemon makes its tables, ships its worker, and finds files that are no modules."""
     home = bin_folder.parent

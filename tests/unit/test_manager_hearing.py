@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from ejbd.errors import Code, EjbError
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
+
+PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -68,3 +71,25 @@ async def test_a_worker_that_was_given_up_and_calls_again_is_told_to_end(live: L
     with pytest.raises(EjbError) as refused:
         await worker.register()
     assert refused.value.code is Code.FORBIDDEN
+
+
+async def test_a_worker_of_another_subjob_is_answered_with_nothing(live: LiveWorld) -> None:
+    first, second = await running(live), await live.submit(walltime_s=2000.0)
+    worker = live.workers[f"{first}.1"]
+    with pytest.raises(EjbError) as refused:
+        await live.manager.worker_operations(f"{second}.0", worker.id, 0, 0)
+    assert refused.value.code is Code.FORBIDDEN
+    with pytest.raises(EjbError) as refused:
+        await live.manager.worker_operations(f"{first}.1", "another", 0, 0)
+    assert refused.value.code is Code.NOT_FOUND
+
+
+async def test_a_call_that_waits_ends_with_the_operation_that_comes(live: LiveWorld) -> None:
+    job = await running(live)
+    worker = live.workers[f"{job}.1"]
+    assert await live.manager.worker_operations(worker.subjob, worker.id, 0, 0) == []
+    call = asyncio.create_task(live.manager.worker_operations(worker.subjob, worker.id, 0, PATIENCE_S))
+    done, _ = await asyncio.wait({call}, timeout=0.2)
+    assert not done, "a worker would ask again and again"
+    await live.manager.cancel(job, "ada")
+    assert [one["kind"] for one in await asyncio.wait_for(call, PATIENCE_S)] == ["stop"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -126,6 +127,18 @@ def test_a_loop_over_small_logs_is_compiled_once_that_was_worth_it(monkeypatch: 
     monkeypatch.setattr(playing, "_interpreted_s", {})
     ways = [run(load, Policy.EASY).compiled for _ in range(5)]
     assert ways == [False, False, False, True, True], "a second is what code that is at hand takes to load"
+
+
+@pytest.mark.slow
+@pytest.mark.nightly("compiling takes minutes; test_core_guard.py compiles one kernel, and the others are played plain")
+@pytest.mark.parametrize("policy", [Policy.EASY, Policy.EJB])
+def test_compiled_it_plays_what_plain_python_plays(policy: Policy) -> None:
+    if not compiled.can_compile():
+        pytest.skip("numba is not installed, or switched off")
+    load = workload_of(generate(Model.UNIFORM, jobs=120, processors=32, seed=3, load=1.2), "made")
+    plain, fast = run(load, policy, plain=True), run(load, policy, again=math.inf)
+    assert fast.compiled and not plain.compiled
+    assert fast.start.tolist() == plain.start.tolist() and fast.end.tolist() == plain.end.tolist()
 
 
 def switched_after(monkeypatch: pytest.MonkeyPatch, steps: list[int]) -> None:

@@ -83,13 +83,20 @@ class WorkerCalls:
 
     async def operations(self, subjob: str, worker: str, after: int, wait_s: float) -> list[ToldOperation]:
         """Operations for a worker; waits for one for up to `wait_s`."""
-        await self._store.read(lambda s: workers.own_worker(s, subjob, worker))  # nothing is kept of other workers
+
+        async def has_work() -> bool:
+            return await self._store.read(lambda s: workers.has_work(s, subjob, worker, self._clock()))
+
+        at_once = await has_work()  # it refuses other workers, of which nothing is kept
         self._seen[worker] = self._clock()
         call = self._waiting.setdefault(worker, asyncio.Event())
         deadline = time.monotonic() + min(wait_s, LONGEST_WAIT_S)
+        if not at_once and wait_s <= 0:
+            return []
         while True:
             call.clear()
-            if await self._store.read(lambda s: workers.has_work(s, subjob, worker, self._clock())):
+            if at_once or await has_work():
+                at_once = False
                 found = await self._store.write(lambda s: run(self._context(s), workers.hand_out, subjob, worker))
                 if found:
                     reach(CrashPoint.OPERATION_AFTER_LEASE)

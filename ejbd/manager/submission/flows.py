@@ -169,9 +169,10 @@ class Workflows:
         ahead = [] if found.stuck else found.ahead(ctx.now)
         orders = []
         for name, stage in found.stages.items():
-            attempt = run_of(session, stage)
             due = self._retry_s.get((id, name), 0.0) <= ctx.now
-            if stage.state == StageState.SUBMITTING and attempt is not None and due:
+            if stage.state != StageState.SUBMITTING or not due:
+                continue
+            if (attempt := run_of(session, stage)) is not None:
                 chosen = tuple(one for one in found.groups[name].stages if one.name in attempt.stages)
                 linger_s = found.plan.linger_s if attempt.ahead else None
                 where = dict(found.workflow.surroundings)

@@ -60,7 +60,10 @@ _REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 
 def of_subjob(session: Session, subjob_id: str) -> Subjob:
     """A worker's subjob, which it has proved to be of. Raises EjbError(UNAUTHENTICATED | FORBIDDEN)."""
-    subjob = session.get(Subjob, subjob_id)
+    return _open(session.get(Subjob, subjob_id), subjob_id)
+
+
+def _open(subjob: Subjob | None, subjob_id: str) -> Subjob:
     if subjob is None:
         raise EjbError(Code.UNAUTHENTICATED, f"there is no subjob {subjob_id}")
     if SubjobState(subjob.state) in TERMINAL_SUBJOB:
@@ -70,8 +73,11 @@ def of_subjob(session: Session, subjob_id: str) -> Subjob:
 
 def own_worker(session: Session, subjob_id: str, worker_id: str) -> Worker:
     """The worker `worker_id`, if it is of this subjob."""
-    subjob = of_subjob(session, subjob_id)
-    worker = session.get(Worker, worker_id)
+    # One question for both: every worker asks it every few seconds.
+    both = select(Subjob, Worker).outerjoin(Worker, Worker.id == worker_id).where(Subjob.id == subjob_id)
+    found = session.execute(both).one_or_none()
+    subjob = _open(found and found[0], subjob_id)
+    worker: Worker | None = found and found[1]
     if worker is None:
         raise EjbError(Code.NOT_FOUND, f"there is no worker {worker_id}")
     if worker.subjob_id != subjob.id:
@@ -173,10 +179,10 @@ def hand_out(ctx: Context, subjob_id: str, worker_id: str) -> Effects[list[ToldO
 def has_work(session: Session, subjob_id: str, worker_id: str, now: float) -> bool:
     """Whether :func:`hand_out` would find anything; reads only."""
     worker = own_worker(session, subjob_id, worker_id)
-    query = select(Operation).where(
+    query = select(Operation.state, Operation.lease_until_s).where(
         Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED))
     )
-    return any(o.state == OperationState.QUEUED or (o.lease_until_s or 0) <= now for o in session.scalars(query))
+    return any(row.state == OperationState.QUEUED or (row.lease_until_s or 0) <= now for row in session.execute(query))
 
 
 def take_reports(ctx: Context, subjob_id: str, worker_id: str, reports: list[dict[str, Any]]) -> Effects[int]:
