@@ -324,16 +324,23 @@ class WorkerScript:
     `python` runs on the compute node (3.8 or later), `worker` is the zipapp in the spool, `subjob_dir` the subjob's own
     folder there (token, exit file, log). `exit_file` gets the exit code in decimal by an atomic rename. Where
     `end_file` is there when the script begins, the script starts nothing, and ends with the code in that file.
+    `at_once`: the job's own script is to begin before any worker, if its standing order says so yet.
     """
 
     python: str
     worker: Path
     subjob_dir: Path
     exit_file: Path
+    at_once: bool = False
 
     @property
     def end_file(self) -> Path:
         return self.subjob_dir / END_FILE
+
+    @property
+    def begun_file(self) -> Path:
+        """There once the job's own script is what runs."""
+        return self.subjob_dir / "alone" / "begun"
 
 
 async def mailing(own: str | None, batch: BatchSystem) -> Mailing:

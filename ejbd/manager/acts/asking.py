@@ -25,6 +25,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import for_another_attempt
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
+from ejbd.manager.facts.placing.plain import is_plain
 from ejbd.manager.hands import orders
 from ejbd.manager.hands.hands import Hands
 from ejbd.manager.hands.spool import Spool
@@ -43,12 +44,13 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Files:
     """What was read and written before a submission: the job's specification, the secret of its workers, and what a
-    passed-through job needs."""
+    passed-through job needs. `plain`: an elastic job's script needs nothing of EJB to run in J0."""
 
     spec: JobSpec
     secret: str
     script: Path | None = None
     hook: Path | None = None
+    plain: bool = False
 
 
 class Asking:
@@ -89,7 +91,7 @@ class Asking:
         secret = new_secret()
         folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
-            return Files(spec, secret)
+            return Files(spec, secret, plain=self.settings.traits.begins_at_once and is_plain(spec))
         script, hook = passing.file_to_submit(spec, folder, spool.files), None
         if self.settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):
             hook = folder / "bash-env"
@@ -128,10 +130,13 @@ class Asking:
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         one_node = node_limit.one_node_only(world, subjob)
-        order = standing.order_for(world, subjob, files.spec, self._batch)
-        return Identity(job.user), self._request(world, subjob, one_node, files, behind), order
+        order = standing.order_for(world, subjob, files.spec, self._batch, files.plain)
+        at_once = order is not None and bool(order.content["at_once"])
+        return Identity(job.user), self._request(world, subjob, one_node, files, behind, at_once), order
 
-    def _request(self, world: JobWorld, subjob: Subjob, one_node: bool, files: Files, behind: str) -> SubmitRequest:
+    def _request(
+        self, world: JobWorld, subjob: Subjob, one_node: bool, files: Files, behind: str, at_once: bool
+    ) -> SubmitRequest:
         job, view, spec = world.job, world.ctx.view, files.spec
         spool = world.spool
         folder = spool.subjob_dir(job.id, subjob.id)
@@ -152,6 +157,7 @@ class Asking:
             worker=spool.worker,
             subjob_dir=folder,
             exit_file=spool.exit_file(job.id, subjob.id),
+            at_once=at_once,
         )
         j0 = subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.STANDBY)  # the next J0 of a chain
         asked = request_of(spec, subjob.processors, view, job.queue, first=j0 and spec.evolving is None)
