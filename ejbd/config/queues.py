@@ -120,9 +120,8 @@ class QueueSettings(BaseModel):
         Literal["on", "off"],
         BeforeValidator(on_or_off),
         Field(
-            description="whether J0 runs a script as sbatch would, without workers, where no processor was free before "
-            "it and nothing of the job can be moved or wired up (docs/policies.md). Slurm alone; never where "
-            "`alone_after_s` is 0"
+            description="whether J0 runs a script as sbatch would, without workers. Only what has not begun before, "
+            "and cannot be moved or wired up (docs/policies.md). Slurm alone; never where `alone_after_s` is 0"
         ),
     ] = "on"
     stop_when_late: Annotated[

@@ -232,7 +232,7 @@ def _takes(subjob: Subjob) -> bool:
         except OSError:
             pass  # a disk that is full, or has no links
         claim = claim_of(subjob)
-    return bool(claim) and claim.get("order") == order["id"]
+    return bool(claim and claim.get("order") == order["id"])
 
 
 class _NoOutput(Exception):
