@@ -324,7 +324,8 @@ class WorkerScript:
     `python` runs on the compute node (3.8 or later), `worker` is the zipapp in the spool, `subjob_dir` the subjob's own
     folder there (token, exit file, log). `exit_file` gets the exit code in decimal by an atomic rename. Where
     `end_file` is there when the script begins, the script starts nothing, and ends with the code in that file.
-    `at_once`: the job's own script is to begin before any worker, if its standing order says so yet.
+    `at_once`: the job's own script is to begin before any worker, if its standing order says so yet. `python_at`: a
+    path that is taken in place of `python` on nodes that have it ("": none is).
     """
 
     python: str
@@ -332,6 +333,7 @@ class WorkerScript:
     subjob_dir: Path
     exit_file: Path
     at_once: bool = False
+    python_at: str = ""
 
     @property
     def end_file(self) -> Path:

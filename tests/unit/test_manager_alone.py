@@ -307,7 +307,13 @@ def test_programs_that_are_surely_no_mpis(tmp_path: Path) -> None:
     (tmp_path / "own.sh").write_text("#!/bin/sh\n./a\n")
     (tmp_path / "own.sh").chmod(0o755)
     assert plain("srun sleep 1") and plain("srun -n 2 /bin/echo hi\nsrun sleep 2")
+    assert plain("srun --mpi=pmix ./anything") and plain("srun -n2 --mpi=pmi2 ./anything")
+    assert not plain("srun ./anything --mpi=pmix") and not plain("srun --mpi=none ./anything")
     assert plain("./anything", 1) and plain("srun ./anything", 1)
     for words in ("srun ./own.sh", "srun $WHAT", "srun python3 a.py", "srun ./missing", "./anything", "mpirun sleep 1"):
         assert not plain(words), words
+    (tmp_path / "own.sh").write_text("#!/bin/sh\nsrun ./a\n")
+    assert not plain("./own.sh\nsrun sleep 1") and not plain("bash own.sh; srun sleep 1"), (
+        "what it launches is not seen"
+    )
     assert not plain("module load x\nsrun sleep 1")

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
+from ejbd.batch.starter import python_behind
 from ejbd.config import Settings
 from ejbd.errors import EjbError
 from ejbd.manager.acts import numbers, submitted
@@ -44,13 +45,15 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Files:
     """What was read and written before a submission: the job's specification, the secret of its workers, and what a
-    passed-through job needs. `plain`: an elastic job's script needs nothing of EJB to run in J0."""
+    passed-through job needs. `plain`: an elastic job's script needs nothing of EJB to run in J0. `python_at`: where
+    the workers' Python is, if a script stands before it."""
 
     spec: JobSpec
     secret: str
     script: Path | None = None
     hook: Path | None = None
     plain: bool = False
+    python_at: str = ""
 
 
 class Asking:
@@ -91,7 +94,8 @@ class Asking:
         secret = new_secret()
         folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
-            return Files(spec, secret, plain=self.settings.traits.begins_at_once and is_plain(spec))
+            plain = self.settings.traits.begins_at_once and is_plain(spec)
+            return Files(spec, secret, plain=plain, python_at=python_behind(self.settings.worker_python))
         script, hook = passing.file_to_submit(spec, folder, spool.files), None
         if self.settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):
             hook = folder / "bash-env"
@@ -158,6 +162,7 @@ class Asking:
             subjob_dir=folder,
             exit_file=spool.exit_file(job.id, subjob.id),
             at_once=at_once,
+            python_at=files.python_at,
         )
         j0 = subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.STANDBY)  # the next J0 of a chain
         asked = request_of(spec, subjob.processors, view, job.queue, first=j0 and spec.evolving is None)
