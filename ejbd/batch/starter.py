@@ -96,4 +96,4 @@ def python_behind(python: str) -> str:
         path = subprocess.run(ask, capture_output=True, text=True, timeout=_LOOK_S, check=True).stdout.strip()
     except (OSError, ValueError, subprocess.SubprocessError):
         return ""
-    return path if os.path.isabs(path) and os.access(path, os.X_OK) else ""
+    return path if path.startswith("/") and os.access(path, os.X_OK) else ""

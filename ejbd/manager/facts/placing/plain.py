@@ -26,8 +26,8 @@ _STARTS_OTHERS = re.compile(
 
 
 def is_plain(spec: JobSpec) -> bool:
-    """True only where that is sure: a script of one rank, or with launches by srun that it is told to wire up (`--mpi`),
-    or of programs that surely are no MPI's.
+    """True only where that is sure: a script of one rank, or with launches by srun of which each says how srun is to
+    wire up its ranks (`--mpi`), or has a program that surely is no MPI's.
 
     EJB wires up the ranks of any MPI that it knows; with Slurm's own srun that is the site's affair. It reads files.
     """
