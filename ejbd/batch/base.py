@@ -183,6 +183,8 @@ class Mailing:
     domain: str = ""
 
 
+TOLD_FILE = "told"
+"""In the spool, beside the worker: a J0 that runs its job without workers writes into it, if it is there."""
 END_FILE = "end"
 
 
@@ -338,6 +340,10 @@ class WorkerScript:
     @property
     def end_file(self) -> Path:
         return self.subjob_dir / END_FILE
+
+    @property
+    def told_file(self) -> Path:
+        return self.worker.parent / TOLD_FILE
 
     @property
     def begun_file(self) -> Path:

@@ -120,7 +120,7 @@ class QueueSettings(BaseModel):
         Literal["on", "off"],
         BeforeValidator(on_or_off),
         Field(
-            description="whether J0 runs a script as sbatch would, without workers. Only what has not begun before, "
+            description="whether J0 runs a job as sbatch would, without workers. Only what has not begun before, "
             "and cannot be moved or wired up (docs/policies.md). Slurm alone; never where `alone_after_s` is 0"
         ),
     ] = "on"

@@ -246,9 +246,10 @@ def on_slurm(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> LiveWorld:
     return live
 
 
-async def test_what_nothing_can_move_begins_at_once_in_its_j0(on_slurm: LiveWorld) -> None:
+@pytest.mark.parametrize("more", [{}, {"kind": JobKind.COMMAND, "script": None, "argv": ("./heat",)}])
+async def test_what_nothing_can_move_begins_at_once_in_its_j0(on_slurm: LiveWorld, more: dict[str, Any]) -> None:
     live = on_slurm
-    job = await waiting(live, PLAIN)
+    job = await waiting(live, {**PLAIN, **more})
     assert order(live, job)["at_once"]
     live.batch.start(f"ejb-{job}.0")
     own = folder(live, job) / "own"
@@ -273,9 +274,9 @@ async def test_what_nothing_can_move_begins_at_once_in_its_j0(on_slurm: LiveWorl
         {"restartable": True},
         {"script": "#!/bin/sh\nsrun ./heat $EJB_PROGRESS\n"},
         {"script": "#!/bin/sh\nmpirun ./heat\n"},
-        {"kind": JobKind.COMMAND, "script": None, "argv": ("./heat",)},
+        {"kind": JobKind.COMMAND, "script": None, "argv": ("sh", "-c", "echo $EJB_RANK")},
     ],
-    ids=["moves", "may-be-mpi", "restartable", "asks-ejb", "mpirun", "command"],
+    ids=["moves", "may-be-mpi", "restartable", "asks-ejb", "mpirun", "command-asks"],
 )
 async def test_what_a_worker_does_something_for_does_not(on_slurm: LiveWorld, other: dict[str, Any]) -> None:
     job = await waiting(on_slurm, {**PLAIN, **other})

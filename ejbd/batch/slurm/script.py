@@ -78,7 +78,10 @@ finish "${{ended:-$code}}"
 _AT_ONCE = r"""{alone} --at-once yes &
 step=$!
 to_its_end
-if [ "$code" != {alone_code} ] || [ -n "$ended" ] || [ -e {begun} ]; then finish "${{ended:-$code}}"; fi
+if [ "$code" != {alone_code} ] || [ -n "$ended" ] || [ -e {begun} ]; then
+    [ ! -w {told} ] || printf . > {told}
+    finish "${{ended:-$code}}"
+fi
 """
 
 WORKERS_OWN_S = 7.0
@@ -94,8 +97,8 @@ def worker_script(request: WorkerScript, kill_wait_s: float) -> str:
     if kill_wait_s > 2 * WORKERS_OWN_S:
         words += ["--grace-s", f"{kill_wait_s - WORKERS_OWN_S:g}"]
     alone = shlex.join(alone_words(request))
-    begun = shlex.quote(str(request.begun_file))
-    at_once = _AT_ONCE.format(alone=alone, alone_code=BEGINS_ALONE, begun=begun) if request.at_once else ""
+    begun, told = (shlex.quote(str(path)) for path in (request.begun_file, request.told_file))
+    at_once = _AT_ONCE.format(alone=alone, alone_code=BEGINS_ALONE, begun=begun, told=told) if request.at_once else ""
     return _SUBJOB.format(
         exit_file=shlex.quote(str(request.exit_file)),
         end_at_once=end_at_once(request, "finish"),

@@ -1,4 +1,4 @@
-"""Whether a script runs under the batch system's own srun just as under EJB's, as far as its text and programs show."""
+"""Whether a job runs under the batch system's own srun just as under EJB's, as far as its text and programs show."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ _STARTS_OTHERS = re.compile(
 
 
 def is_plain(spec: JobSpec) -> bool:
-    """True only where that is sure: a script of one rank, or with launches by srun of which each says how srun is to
-    wire up its ranks (`--mpi`), or has a program that surely is no MPI's.
+    """True only where that is sure: one rank, or launches by srun of which each says how srun is to wire up its ranks
+    (`--mpi`), or has a program that surely is no MPI's. A command is such a launch.
 
     EJB wires up the ranks of any MPI that it knows; with Slurm's own srun that is the site's affair. It reads files.
     """
-    if spec.kind is not JobKind.SCRIPT or spec.script is None or _OURS.search(_without_directives(spec.script)):
+    if spec.mpi not in ("auto", "none") or _OURS.search(_without_directives(spec.script or " ".join(spec.argv))):
         return False
-    if spec.mpi not in ("auto", "none"):
+    if spec.kind is JobKind.COMMAND:
+        return spec.processes == 1 or spec.mpi == "none" or _is_no_mpis(list(spec.argv), spec)
+    if spec.kind is not JobKind.SCRIPT or spec.script is None:
         return False
     launches = list(launches_of(spec))
     if any(words[0].rpartition("/")[2] != "srun" for words in launches):

@@ -49,7 +49,7 @@ from ejbd.manager.hands import orders
 from ejbd.manager.rules.looks import changes, suspensions
 from ejbd.store.models import Job, Subjob, Worker
 from ejbd.store.states import STARTED_SUBJOB, TERMINAL_JOB, EpochState, JobState, SubjobState
-from ejbd.wire.kinds import AS_ASKED, EventKind, OperationKind, SubjobRole
+from ejbd.wire.kinds import AS_ASKED, EventKind, JobKind, OperationKind, SubjobRole
 
 FORGOTTEN_S = 60.0  # after which a batch system may have forgotten a job that has ended (Slurm's MinJobAge: 300 s)
 COMPLETING_S = 300.0  # how long an Epilog may take before the silence of a subjob's workers counts all the same
@@ -314,7 +314,8 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[None
     if subjob.elements is not None and subjob.elements["ended"]:
         said = arrays.counted(subjob.elements, 0)
         yield note(subjob, reason=said)
-    lost = end.state in _TAKEN_BACK and begins_again(job) and orders.begun_s(world.spool, job.id, subjob.id) is not None
+    again = job.kind == JobKind.COMMAND or begins_again(job)
+    lost = end.state in _TAKEN_BACK and again and orders.begun_at_once(world.spool, job.id, subjob.id)
     yield Conclude(
         PassedThroughEnded(
             end.state, end.exit_code, said, subjob.start_s, end.end_s, subjob.id, lost=lost, setbacks=job.setbacks
