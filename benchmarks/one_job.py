@@ -2,15 +2,16 @@
 
     python benchmarks/one_job.py [--ranks 1 8 32 128] [--runs 4] [--poll 5] [--pause 8] [--workers]
 
-The same script is submitted to a private Slurm of 8 x 16, by turns: by `sbatch`, by `ejb submit --elastic=off`, and
-by `ejb submit --elastic=on`. Its ranks write down when they begin and when they end, and do nothing else. All
-processors are free, so that J0 is all that an elastic job ever gets. Nothing can move it, so that J0 runs it without
-workers once the first job has told what nodes offer. With `--workers` it never does (`plain_j0 = "off"`). The hops: from the start of the command until
-Slurm has the batch job; from Slurm's start of it until its last rank runs; from the last rank's end until its
-processors are free. What Slurm takes between the first two is Slurm's: it starts jobs in cycles. Aim: by these three
-together an elastic job is no more than .3 s later than under `sbatch`. `--pause` seconds go by before each elastic
-job: the daemon polls early for so many starts only, and without a pause some jobs wait for its timer. Of the elastic
-jobs it also tells when each event came: from Slurm's start of J0 on, and those of the end from the last rank's end on.
+The same script is submitted to a private Slurm of 8 x 16, by turns: by `sbatch`, by `ejb submit --elastic=off`, and by
+`ejb submit --elastic=on`. Its ranks write down when they begin and when they end, and do nothing else. All processors
+are free, so that J0 is all that an elastic job ever gets. Nothing can move it, so that J0 runs it without workers once
+the first job has told what nodes offer. With `--workers` it never does (`plain_j0 = "off"`). The hops: from the start
+of the command until Slurm has the batch job; from Slurm's start of it until its last rank runs; from the last rank's
+end until its processors are free. What Slurm takes between the first two is Slurm's: it starts jobs in cycles. Aim: by
+these three together an elastic job is no more than .3 s later than under `sbatch`. `--pause` seconds go by before each
+elastic job: the daemon polls early for so many starts only, and without a pause some jobs wait for its timer. Of the
+elastic jobs it also tells when each event came: from Slurm's start of J0 on, and those of the end from the last rank's
+end on.
 """
 
 from __future__ import annotations
