@@ -311,7 +311,15 @@ def test_programs_that_are_surely_no_mpis(tmp_path: Path) -> None:
     assert plain("srun --mpi=pmix ./anything") and plain("srun -n2 --mpi=pmi2 ./anything")
     assert not plain("srun ./anything --mpi=pmix") and not plain("srun --mpi=none ./anything")
     assert plain("./anything", 1) and plain("srun ./anything", 1)
-    for words in ("srun ./own.sh", "srun $WHAT", "srun python3 a.py", "srun ./missing", "./anything", "mpirun sleep 1"):
+    for words in (
+        "srun ./own.sh",
+        "srun $WHAT",
+        "srun python3 a.py",
+        "srun sh a.sh",
+        "srun ./missing",
+        "./anything",
+        "mpirun sleep 1",
+    ):
         assert not plain(words), words
     (tmp_path / "own.sh").write_text("#!/bin/sh\nsrun ./a\n")
     assert not plain("./own.sh\nsrun sleep 1") and not plain("bash own.sh; srun sleep 1"), (

@@ -94,7 +94,7 @@ class Asking:
         secret = new_secret()
         folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
-            plain = self.settings.traits.begins_at_once and is_plain(spec)
+            plain = self.settings.traits.begins_at_once and job.engine == "none" and is_plain(spec)
             return Files(spec, secret, plain=plain, python_at=python_behind(self.settings.worker_python))
         script, hook = passing.file_to_submit(spec, folder, spool.files), None
         if self.settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):

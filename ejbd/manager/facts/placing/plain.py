@@ -21,7 +21,7 @@ MOST_WORDS, LOOKED_AT_BYTES = 500, 64 << 10
 _WIRES = re.compile(r"^\S*srun (-\S+ )*--mpi=(pmi|cray)")
 """A launch that says how srun is to wire up its ranks."""
 _STARTS_OTHERS = re.compile(
-    r"(python|perl|ruby|julia|R$|Rscript|java|lua|tclsh|node|env$|nice$|time$|taskset$|numactl$|singularity|apptainer)"
+    r"((ba|da|k|z|c|tc)?sh$|python|perl|ruby|julia|R$|Rscript|java|lua|tclsh|node|env$|nice$|time$|taskset$|numactl$|singularity|apptainer)"
 )
 
 
