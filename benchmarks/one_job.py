@@ -1,15 +1,17 @@
 """What being elastic costs a job that has no use for it: on an idle Slurm, beside `sbatch`.
 
-    python benchmarks/one_job.py [--ranks 1 8 32 128] [--runs 4] [--poll 5] [--pause 8]
+    python benchmarks/one_job.py [--ranks 1 8 32 128] [--runs 4] [--poll 5] [--pause 8] [--workers]
 
-The same script is submitted to a private Slurm of 8 x 16, by turns: by `sbatch`, by `ejb submit --elastic=off`, and
-by `ejb submit --elastic=on`. Its ranks write down when they begin and when they end, and do nothing else. All
-processors are free, so that J0 is all that an elastic job ever gets. The hops: from the start of the command until
-Slurm has the batch job; from Slurm's start of it until its last rank runs; from the last rank's end until its
-processors are free. What Slurm takes between the first two is Slurm's: it starts jobs in cycles. Aim: by these three
-together an elastic job is no more than .3 s later than under `sbatch`. `--pause` seconds go by before each elastic
-job: the daemon polls early for so many starts only, and without a pause some jobs wait for its timer. Of the elastic
-jobs it also tells when each event came: from Slurm's start of J0 on, and those of the end from the last rank's end on.
+The same script is submitted to a private Slurm of 8 x 16, by turns: by `sbatch`, by `ejb submit --elastic=off`, and by
+`ejb submit --elastic=on`. Its ranks write down when they begin and when they end, and do nothing else. All processors
+are free, so that J0 is all that an elastic job ever gets. Nothing can move it, so that J0 runs it without workers once
+the first job has told what nodes offer. With `--workers` it never does (`plain_j0 = "off"`). The hops: from the start
+of the command until Slurm has the batch job; from Slurm's start of it until its last rank runs; from the last rank's
+end until its processors are free. What Slurm takes between the first two is Slurm's: it starts jobs in cycles. Aim: by
+these three together an elastic job is no more than .3 s later than under `sbatch`. `--pause` seconds go by before each
+elastic job: the daemon polls early for so many starts only, and without a pause some jobs wait for its timer. Of the
+elastic jobs it also tells when each event came: from Slurm's start of J0 on, and those of the end from the last rank's
+end on.
 """
 
 from __future__ import annotations
@@ -115,14 +117,15 @@ def logged(log: str, pattern: str) -> float:
 
 
 def measure(
-    cluster: SlurmCluster, where: Path, ranks: int, runs: int, poll_s: float, pause_s: float
+    cluster: SlurmCluster, where: Path, ranks: int, runs: int, poll_s: float, pause_s: float, workers: bool
 ) -> tuple[dict[str, list[Taken]], list[str]]:
     """Each run, by way of submission; and lines about events of those that were elastic."""
     (where / "rank.c").write_text(RANK)
     subprocess.run(["cc", "-O2", "-o", str(where / "rank"), str(where / "rank.c")], check=True, timeout=60)
     options = f"#SBATCH --ntasks={ranks}\n#SBATCH --time=5\n#SBATCH --output=/dev/null\n"
     (where / "job.sh").write_text(f"#!/bin/bash\n{options}srun {where}/rank {where}/stamps\n")
-    daemon = Daemon(where, f'batch = "slurm"\npoll_s = {poll_s}\n{QUEUES}', {"SLURM_CONF": str(cluster.conf)})
+    queues = f'{QUEUES}plain_j0 = "{"off" if workers else "on"}"\n'
+    daemon = Daemon(where, f'batch = "slurm"\npoll_s = {poll_s}\n{queues}', {"SLURM_CONF": str(cluster.conf)})
     daemon.start()
     try:
         ejb = str(Path(sys.executable).with_name("ejb"))
@@ -151,6 +154,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--poll", type=float, default=5.0)
     parser.add_argument("--pause", type=float, default=8.0)
+    parser.add_argument("--workers", action="store_true", help="J0 starts workers for each elastic job")
     options = parser.parse_args()
     print(machine())
     if reason := missing_slurm():
@@ -158,7 +162,7 @@ def main() -> None:
         return
     for ranks in options.ranks:
         with slurm_cluster(NODES, PROCESSORS) as cluster, folder() as where:
-            found, events = measure(cluster, where, ranks, options.runs, options.poll, options.pause)
+            found, events = measure(cluster, where, ranks, options.runs, options.poll, options.pause, options.workers)
         print(f"\n{ranks} ranks (s)")
         for way, taken in found.items():
             rows = [job.hops_s for job in taken]

@@ -183,6 +183,8 @@ class Mailing:
     domain: str = ""
 
 
+TOLD_FILE = "told"
+"""In the spool, beside the worker: a J0 that runs its job without workers writes into it, if it is there."""
 END_FILE = "end"
 
 
@@ -324,16 +326,29 @@ class WorkerScript:
     `python` runs on the compute node (3.8 or later), `worker` is the zipapp in the spool, `subjob_dir` the subjob's own
     folder there (token, exit file, log). `exit_file` gets the exit code in decimal by an atomic rename. Where
     `end_file` is there when the script begins, the script starts nothing, and ends with the code in that file.
+    `at_once`: the job's own script is to begin before any worker, if its standing order says so yet. `python_at`: a
+    path that is taken in place of `python` on nodes that have it ("": none is).
     """
 
     python: str
     worker: Path
     subjob_dir: Path
     exit_file: Path
+    at_once: bool = False
+    python_at: str = ""
 
     @property
     def end_file(self) -> Path:
         return self.subjob_dir / END_FILE
+
+    @property
+    def told_file(self) -> Path:
+        return self.worker.parent / TOLD_FILE
+
+    @property
+    def begun_file(self) -> Path:
+        """There once the job's own script is what runs."""
+        return self.subjob_dir / "alone" / "begun"
 
 
 async def mailing(own: str | None, batch: BatchSystem) -> Mailing:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
 
 from ejbd.batch.base import WorkerScript
 
@@ -59,7 +64,36 @@ def alone_words(request: WorkerScript) -> list[str]:
 
 def _start(request: WorkerScript) -> list[str]:
     """The zipapp is held against the digest in its name before anything of it runs, and what runs is what was read."""
+    python = [request.python]
+    if request.python_at:
+        python = ["/bin/sh", "-c", _FIRST_OF_TWO, request.python_at, request.python]
     digest = _DIGEST.fullmatch(request.worker.name)
     if digest is not None:
-        return [request.python, "-I", "-S", "-c", _START, str(request.worker), digest[1]]
-    return [request.python, "-I", "-S", str(request.worker)]
+        return [*python, "-I", "-S", "-c", _START, str(request.worker), digest[1]]
+    return [*python, "-I", "-S", str(request.worker)]
+
+
+_FIRST_OF_TWO = 'python=$1; shift; [ ! -x "$0" ] || python=$0; exec "$python" "$@"'
+_LOOK_S = 20.0
+
+
+def _is_script(path: str) -> bool:
+    with Path(path).open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+@lru_cache(maxsize=4)
+def python_behind(python: str) -> str:
+    """The program that a name of Python leads to by way of a script (pyenv's, say); "" where there is none between.
+
+    Such a script takes several times as long as Python's own start, once a node. It is run here once: this may wait.
+    """
+    found = None if "/" in python else shutil.which(python)
+    try:
+        if found is None or not _is_script(found):
+            return ""
+        ask = [found, "-I", "-S", "-c", "import sys; print(sys.executable)"]
+        path = subprocess.run(ask, capture_output=True, text=True, timeout=_LOOK_S, check=True).stdout.strip()
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""
+    return path if path.startswith("/") and os.access(path, os.X_OK) else ""

@@ -116,6 +116,14 @@ class QueueSettings(BaseModel):
             "is below so many times what elastic starts and ends took here (docs/policies.md); 0: none is",
         ),
     ] = 0.0
+    plain_j0: Annotated[
+        Literal["on", "off"],
+        BeforeValidator(on_or_off),
+        Field(
+            description="whether J0 runs a job as sbatch would, without workers. Only what has not begun before, "
+            "and cannot be moved or wired up (docs/policies.md). Slurm alone; never where `alone_after_s` is 0"
+        ),
+    ] = "on"
     stop_when_late: Annotated[
         Literal["on", "off"],
         BeforeValidator(on_or_off),

@@ -122,6 +122,8 @@ class Manager:
         self._begin("polls", self.lookout.run())
         if isinstance(batch, TellsChanges):
             self._begin("changes", self.lookout.hear_changes(batch))
+        if self.settings.traits.begins_at_once and not world.hands.by_user:
+            self._begin("told", self.lookout.hear_file(world.spool.make_told_file()))
         self._begin("workflows", self.flowing.run())
         self._begin("hearing", every(LISTEN_S, self.hearing.listen))
         self._begin("times-of-day", DayTimes(self.settings, store, world.clock, self.prune).run())

@@ -90,6 +90,7 @@ class BatchTraits:
     now, which is nothing for a J0. `withholds`: a job that waits can be kept from beginning, and one that has begun
     meanwhile is not touched by that. `arrays`: one that is passed through is handed on as an array; elsewhere each of
     its elements is. `begins_alone`: a J0's script takes its workers' place where no daemon answers.
+    `begins_at_once`: it can run the job's own script before any worker.
     """
 
     command_s: float
@@ -102,6 +103,7 @@ class BatchTraits:
     withholds: bool = False
     arrays: bool = False
     begins_alone: bool = False
+    begins_at_once: bool = False
 
 
 class NoSettings(BaseModel):
@@ -148,6 +150,7 @@ def _slurm(own: SlurmSettings) -> BatchTraits:
         withholds=True,
         arrays=True,
         begins_alone=True,
+        begins_at_once=True,
     )
 
 

@@ -107,7 +107,7 @@ CATALOGUE: dict[EventKind, Told] = {
     K.JOB_AGAIN: Told("it ended and is run again, as the same job", JobAgain),
     K.JOB_GAP: Told("it is sent into a gap for which its request is too long", JobGap),
     K.JOB_LIMIT: Told("it is planned with less than its request, or was raised to it", JobLimit),
-    K.JOB_ALONE: Told("it was found to have begun by itself, while no daemon was there", JobAlone),
+    K.JOB_ALONE: Told("it was found to have begun in its J0 by itself, as it was submitted", JobAlone),
     K.JOB_SIGNALLED: Told("it was sent what it asked for by --signal", JobSignalled),
     K.JOB_SIGNAL_ASKED: Told("a user had it sent a signal", JobSignalAsked),
     K.JOB_MAIL: Told("a mail was sent, or could not be", JobMail),

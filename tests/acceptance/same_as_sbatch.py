@@ -187,8 +187,13 @@ class Pair:
             name = str(path.relative_to(home))
             if path.is_file() and name not in given and not name.startswith(("conda/", "plain/")):
                 text = path.read_text(errors="replace").replace(str(home), "HOME")
-                files[alike(name)] = sorted(alike(line) for line in text.splitlines())
+                said = (line for line in text.splitlines() if not _BUSY.match(line))
+                files[alike(name)] = sorted(alike(line) for line in said)
         return Outcome(code, files)
+
+
+# What srun says where Slurm is slow to give the nodes of a step back for the next one.
+_BUSY = re.compile(r"srun: (Job [0-9]+ step creation temporarily disabled|Step created for job [0-9]+)")
 
 
 def alike(text: str) -> str:
@@ -223,6 +228,7 @@ def pair(folder: Path, cluster: SlurmCluster, settings: Mapping[str, str] | None
         (programs / name).write_text(textwrap.dedent(STAND_IN).format(python=sys.executable))
         (programs / name).chmod(0o755)
     toml = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{FAST}'
+    toml = toml.replace("alone_after_s = 0", "alone_after_s = 60")  # J0 runs without workers what nothing can move
     # Scripts of one rank, too. The guard would learn from the short ones that no run lasts here, and borrow nothing.
     toml = toml.replace("[queues.default]", '[queues.default]\nmin_processors = 1\nguard = "off"')
     daemon = Daemon(folder, toml, {"SLURM_CONF": str(cluster.conf), **(settings or {})})

@@ -125,6 +125,24 @@ def test_jobs_whose_j0_starts_while_nobody_is_there_run_as_under_sbatch(cluster:
     nothing_left(daemon, SlurmSite(cluster, daemon.folder), script)
 
 
+def test_what_nothing_can_move_runs_in_its_j0_as_under_sbatch(cluster: SlurmCluster, daemon: Daemon) -> None:
+    """No worker is started: its steps are srun's own, its code and output are the script's. It can be cancelled."""
+    told = "#!/bin/bash\n#SBATCH --ntasks=4 --time=5 --output=%j.out\n"
+    ends = f"{told}echo $GREETING $SLURM_NTASKS $(env | grep -c EJB.SUB)\nsrun sleep 0\nexit 79\n"
+    job = script_job(daemon, script=ends)
+    row = daemon.wait(job)
+    assert (row["state"], row["exit_code"], row["elastic"]) == ("failed", 79, False), daemon.trace(job)()
+    (id,) = (subjob["batch_id"] for subjob in row["subjobs"])
+    assert (daemon.folder / f"{id}.out").read_text() == "hello 4 0\n"
+    kinds = daemon.kinds(job)
+    assert kinds.count("job.alone") == 1 and "worker.registered" not in kinds
+    lasts = script_job(daemon, script=f"{told}trap 'echo heard; exit 3' TERM\nsrun sleep 300\n")
+    until(lambda: daemon.job(lasts)["state"] == "running", "it does not begin", 60, daemon.trace(lasts))
+    assert daemon.client.post(f"/v1/jobs/{lasts}/cancel").is_success
+    assert daemon.wait(lasts)["state"] == "cancelled"
+    nothing_left(daemon, SlurmSite(cluster, daemon.folder), lasts)
+
+
 COMPLETES_S = 8  # well below the silence after which workers are given up: a daemon is back within a second or two
 
 

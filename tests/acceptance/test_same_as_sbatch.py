@@ -82,6 +82,11 @@ def emptied(both: Pair) -> Iterator[None]:
     both.cluster.empty()
 
 
+def is_plain(both: Pair, id: str) -> bool:
+    """Whether J0 has run it without workers."""
+    return "job.alone" in both.daemon.kinds(id)
+
+
 def chosen() -> list[str]:
     """The short ones; with EJB_TEST_SCRIPTS=all, all of the forty."""
     if os.environ.get("EJB_TEST_SCRIPTS") == "all":
@@ -93,7 +98,7 @@ def test_scripts_end_with_the_same_code_and_write_the_same_files(both: Pair) -> 
     names = chosen()
     ours = {name: both.begin_ejb(FORTY / f"{name}.sh") for name in names}
     ended = {name: both.end_ejb(id) for name, id in ours.items()}
-    elastic = {name for name, id in ours.items() if both.daemon.job(id)["elastic"]}
+    elastic = {name for name, id in ours.items() if both.daemon.job(id)["elastic"] or is_plain(both, id)}
     assert elastic == set(names) - set(PASSED_THROUGH)
     plain = {name: both.begin_sbatch(FORTY / f"{name}.sh") for name in names}
     differ = {}
@@ -106,7 +111,9 @@ def test_scripts_end_with_the_same_code_and_write_the_same_files(both: Pair) -> 
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("lines", ["-n 4 -c 2", "-N 2 --ntasks-per-node=2 --mem=200M", "-N 2 --exclusive"])
+@pytest.mark.parametrize(
+    "lines", ["-n 4 -c 2", "-n 4 -c 2\n#EJB mpi=none", "-N 2 --ntasks-per-node=2 --mem=200M", "-N 2 --exclusive"]
+)
 def test_what_a_script_sees_of_its_job_is_the_same(both: Pair, lines: str) -> None:
     script = both.folder / "probe.sh"
     script.write_text(PROBE.format(lines=lines))

@@ -15,6 +15,7 @@ from typing import Any
 
 from ejbd.batch.base import WorkerScript
 from ejbd.batch.local import LocalBatch
+from ejbd.batch.starter import BEGINS_ALONE, alone_words
 from ejbd.core.view import BatchState
 from ejbd.manager.hands import orders
 from ejbd.manager.hands.spool import Spool
@@ -136,3 +137,31 @@ async def test_one_worker_that_is_missing_keeps_the_others_from_it(tmp_path: Pat
         assert orders.withdraw(site.spool, JOB, J0)
         await cancelled(batch, id)
         assert not site.output()
+
+
+def begins(site: Site, at_once: bool = True) -> int:
+    """What J0's script runs before any worker; the code with which it ends."""
+    start = WorkerScript(sys.executable, site.spool.install_worker(), site.j0, site.exit_file)
+    words = [*alone_words(start), *(["--at-once", "yes"] if at_once else [])]
+    return subprocess.run(words, env={"SLURM_JOB_ID": "5"}, timeout=60, check=False).returncode
+
+
+def test_what_its_order_lets_begin_at_once_does_so_once(tmp_path: Path) -> None:
+    site = Site(tmp_path, at_once=True)
+    script = "#!/bin/bash\necho $SLURM_JOB_ID $GREETING; exit 79\n"
+    site.spool.script_file(JOB).write_text(script)
+    text = json.loads(json.loads((site.j0 / "alone" / "order.json").read_text())["order"])
+    orders.give(site.spool, JOB, J0, SECRET, {**text, "digest": hashlib.sha256(script.encode()).hexdigest()}, None)
+    assert begins(site) == BEGINS_ALONE and (site.j0 / "alone" / "begun").exists(), "79 is its own code here"
+    assert (tmp_path / "job-5.out").read_text() == "5 hello\n"
+    assert orders.begun_at_once(site.spool, JOB, J0) and not orders.withdraw(site.spool, JOB, J0)
+    assert begins(site) == 1, "once only"
+
+
+def test_what_is_void_or_does_not_say_so_waits_for_workers(tmp_path: Path) -> None:
+    void, plain, none = Site(tmp_path / "a", at_once=True), Site(tmp_path / "b"), Site(tmp_path / "c", at_once=True)
+    assert orders.withdraw(void.spool, JOB, J0)
+    (none.j0 / "alone" / "order.json").unlink()
+    for site in (void, plain, none):
+        assert begins(site) == BEGINS_ALONE and not (site.j0 / "alone" / "begun").exists()
+        assert orders.begun_s(site.spool, JOB, J0) is None and not site.output()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
+from ejbd.manager.facts.placing.plain import is_plain
 from ejbd.manager.hands import orders
-from ejbd.manager.jobspec import JobKind
+from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
 SCRIPT: dict[str, Any] = {"engine": "none", "kind": JobKind.SCRIPT, "argv": (), "script": "#!/bin/bash\nsrun ./heat\n"}
+BARE: dict[str, Any] = {"name": "a", "kind": JobKind.SCRIPT, "argv": (), "walltime_s": 60.0, "output": "out"}
 KINDS = pytest.mark.parametrize("kind", [{"engine": "none"}, SCRIPT], ids=["command", "script"])
 
 
@@ -226,3 +229,100 @@ async def test_workers_that_do_not_come_since_they_have_begun_cost_no_j0(live: L
         await live.poll(50)
     assert live.job(job).state == "running"
     assert live.batch.of(f"ejb-{job}.0").state is BatchState.RUNNING
+
+
+# -- at once ----------------------------------------------------------------------------------------------------------
+
+
+PLAIN: dict[str, Any] = {**SCRIPT, "mpi": "none", "begins_again": True}
+
+
+@pytest.fixture
+def on_slurm(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> LiveWorld:
+    """The J0s of this world can run a script before any worker."""
+    kind = live.settings.batch_kind
+    able = replace(kind, traits=lambda own: replace(kind.traits(own), begins_at_once=True))
+    monkeypatch.setattr(type(live.settings), "batch_kind", property(lambda _: able))
+    return live
+
+
+@pytest.mark.parametrize("more", [{}, {"kind": JobKind.COMMAND, "script": None, "argv": ("./heat",)}])
+async def test_what_nothing_can_move_begins_at_once_in_its_j0(on_slurm: LiveWorld, more: dict[str, Any]) -> None:
+    live = on_slurm
+    job = await waiting(live, {**PLAIN, **more})
+    assert order(live, job)["at_once"]
+    live.batch.start(f"ejb-{job}.0")
+    own = folder(live, job) / "own"
+    begun = {"order": order(live, job)["id"], "at_s": live.clock.now, "node": "n1", "at_once": True}
+    own.write_text(json.dumps({"begun": begun}))
+    os.link(own, folder(live, job) / "claim.json")
+    await live.poll(5)
+    assert (live.job(job).state, live.job(job).elastic) == ("running", False)
+    (told,) = (data for kind, data in live.events(job) if kind == "job.alone")
+    assert "nothing can move it" in told["reason"]
+    live.batch.end(f"ejb-{job}.0", BatchState.NODE_FAIL, None)
+    await live.poll(5)
+    row = live.job(job)
+    assert (row.state, row.setbacks, len(live.subjobs(job))) == ("waiting", 1, 2), "as sbatch runs it again"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"engine": "application"},
+        {"mpi": "auto"},  # 16 ranks of a program that is not there to be looked at
+        {"restartable": True},
+        {"script": "#!/bin/sh\nsrun ./heat $EJB_PROGRESS\n"},
+        {"script": "#!/bin/sh\nmpirun ./heat\n"},
+        {"kind": JobKind.COMMAND, "script": None, "argv": ("sh", "-c", "echo $EJB_RANK")},
+    ],
+    ids=["moves", "may-be-mpi", "restartable", "asks-ejb", "mpirun", "command-asks"],
+)
+async def test_what_a_worker_does_something_for_does_not(on_slurm: LiveWorld, other: dict[str, Any]) -> None:
+    job = await waiting(on_slurm, {**PLAIN, **other})
+    assert not order(on_slurm, job)["at_once"]
+
+
+async def test_a_queue_can_say_so_and_one_that_lends_processors_does(on_slurm: LiveWorld) -> None:
+    for name in ("plain_j0", "in_place"):
+        settings = on_slurm.settings.queues["default"].model_copy(update={"plain_j0": "on", "in_place": "off"})
+        on_slurm.settings.queues["default"] = settings.model_copy(update={name: "off" if name == "plain_j0" else "on"})
+        assert not order(on_slurm, await waiting(on_slurm, PLAIN))["at_once"], name
+
+
+async def test_what_nodes_offer_has_to_be_known_first_where_the_engine_is_ejbs_choice(on_slurm: LiveWorld) -> None:
+    live = on_slurm
+    spec = {**PLAIN, "engine": "auto"}
+    job = await waiting(live, spec)
+    assert live.job(job).engine == "none" and not order(live, job)["at_once"]
+    live.manager.world.memory.offers.append(("n1", {"engines": ["none"]}))
+    assert order(live, await waiting(live, spec))["at_once"]
+
+
+def test_programs_that_are_surely_no_mpis(tmp_path: Path) -> None:
+    def plain(words: str, processes: int = 4) -> bool:
+        script = f"#!/bin/bash\n{words}\n"
+        env = {"PATH": os.environ["PATH"]}
+        return is_plain(JobSpec(**{**BARE, "script": script, "cwd": str(tmp_path), "env": env, "processes": processes}))
+
+    (tmp_path / "own.sh").write_text("#!/bin/sh\n./a\n")
+    (tmp_path / "own.sh").chmod(0o755)
+    assert plain("srun sleep 1") and plain("srun -n 2 /bin/echo hi\nsrun sleep 2")
+    assert plain("srun --mpi=pmix ./anything") and plain("srun -n2 --mpi=pmi2 ./anything")
+    assert not plain("srun ./anything --mpi=pmix") and not plain("srun --mpi=none ./anything")
+    assert plain("./anything", 1) and plain("srun ./anything", 1)
+    for words in (
+        "srun ./own.sh",
+        "srun $WHAT",
+        "srun python3 a.py",
+        "srun sh a.sh",
+        "srun ./missing",
+        "./anything",
+        "mpirun sleep 1",
+    ):
+        assert not plain(words), words
+    (tmp_path / "own.sh").write_text("#!/bin/sh\nsrun ./a\n")
+    assert not plain("./own.sh\nsrun sleep 1") and not plain("bash own.sh; srun sleep 1"), (
+        "what it launches is not seen"
+    )
+    assert not plain("module load x\nsrun sleep 1")

@@ -215,3 +215,29 @@ async def test_whoever_acts_is_woken_for_a_new_job_and_for_the_pause_after_an_ou
     assert live.intents("submit")[0].state == "unknown"
     assert woken[0] == [] and ["unknown"] in woken, "the job, before it had an intent, and the outcome"
     assert live.job(job).state == "waiting"
+
+
+async def test_a_j0_without_workers_has_a_look_made_by_what_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookout, "LISTEN_S", 0.01)
+    asked = asyncio.Event()
+    timed = Looks(PERIOD_S, 4)
+    monkeypatch.setattr(timed, "ask", lambda *_ignored, **_more: asked.set())
+
+    async def poll() -> None: ...
+
+    file = tmp_path / "told"
+    file.write_text("")
+    hearing = asyncio.create_task(lookout.Lookout(timed, poll).hear_file(file))
+    try:
+        await asyncio.sleep(0.1)
+        assert not asked.is_set()
+        for _ in range(1000):  # until the file system's clock has gone on
+            file.write_text(".")
+            await asyncio.sleep(0.01)
+            if asked.is_set():
+                break
+        assert asked.is_set()
+    finally:
+        hearing.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -105,6 +106,12 @@ def test_every_end_has_an_outcome_that_can_be_carried_out(kind: type) -> None:
 )
 def test_a_passed_through_job_ends_as_its_batch_job(state: BatchState, code: int | None, becomes: Outcome) -> None:
     assert outcome(PassedThroughEnded(state, code, "so"), LIMITS) == becomes
+
+
+def test_a_j0_that_had_begun_its_script_at_once_and_was_taken_away_is_run_again_for_some_times() -> None:
+    end = PassedThroughEnded(BatchState.NODE_FAIL, None, "so", lost=True)
+    assert outcome(end, LIMITS) == Again(reason="so", setback=True, whole=True)
+    assert outcome(replace(end, setbacks=99), LIMITS) == Final(JobState.FAILED, "so", None)
 
 
 def test_ends_of_the_application() -> None:

@@ -84,6 +84,34 @@ async def test_what_waits_is_long_or_hardly_known_stays_elastic(tmp_path: Path, 
     assert (await live.plan(processes=16, app="app"))["elastic"], "two in twelve were long"
 
 
+async def test_what_a_start_costs_is_judged_by_its_width(tmp_path: Path, store: Store) -> None:
+    """Many narrow starts that came later say nothing of a wide one."""
+    live = LiveWorld(tmp_path, store, short_runs=20)
+    live.batch.free = 16
+    await live.poll(1)
+    remember(live, FEWEST_RUNS, 40.0)  # of 16 processors, with a start of 3 s
+
+    def narrow(session: Session) -> None:
+        for _ in range(100):
+            session.add(
+                Overhead(
+                    hop=Hop.READY.value, queue="batch", application="", job_id="b", subjob_id="b.1", at_s=2.0,
+                    processors=2, seconds=0.2,
+                )
+            )  # fmt: skip
+        for at in range(FEWEST_RUNS):
+            session.add(
+                PastRun(
+                    key=1000 + at, user="ada", application="app", processors=2, input_class="", run_s=40.0,
+                    requested_s=100.0, outcome="completed", end_s=1000.0 + at,
+                )
+            )  # fmt: skip
+
+    live.store.write_sync(narrow)
+    assert not (await live.plan(processes=16, app="app"))["elastic"], "40 s are short beside 20 times 3 s"
+    assert (await live.plan(processes=2, app="app"))["elastic"], "and not beside 20 times .2 s"
+
+
 def remember_one_more(live: LiveWorld, run_s: float) -> None:
     def write(session: Session) -> None:
         at = 100 + session.query(PastRun).count()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from ejbd.batch.base import WorkerScript
+from ejbd.batch.starter import python_behind, worker_words
 from ejbd.manager.hands.spool import build_worker
 from tests.fakes.worker_process import WORKERS, World, eventually, world
 
@@ -140,3 +142,21 @@ def test_bytecode_of_another_python_is_passed_over(tmp_path: Path) -> None:
     program = "import sys; sys.path.insert(0, sys.argv[1]); import ejb_worker.agent; print(ejb_worker.agent.__file__)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program, str(archive)], capture_output=True, text=True)
     assert done.stdout.endswith("agent.py\n"), done.stderr
+
+
+def test_a_python_behind_a_script_is_started_without_it_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shims = tmp_path / "shims"
+    shims.mkdir()
+    (shims / "python3-behind").write_text(f'#!/bin/sh\necho asked >> "{tmp_path}/log"\nexec "{sys.executable}" "$@"\n')
+    (shims / "python3-behind").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shims}:{os.environ['PATH']}")
+    real = python_behind("python3-behind")
+    assert Path(real).samefile(sys.executable)
+    assert python_behind(sys.executable) == python_behind("no-such-python") == ""
+    for at, asked in ((real, 1), (str(tmp_path / "not-here"), 2)):
+        start = WorkerScript("python3-behind", tmp_path / "w.pyz", tmp_path, tmp_path / "exit", python_at=at)
+        words = worker_words(start)
+        said = subprocess.run([*words[: words.index("-I")], "-c", "print(6 * 7)"], capture_output=True, check=True)
+        assert said.stdout == b"42\n" and (tmp_path / "log").read_text().count("asked") == asked

@@ -16,7 +16,7 @@ USAGE = (
     "       worker.pyz shim srun|mpirun|mpiexec|... ...\n"
     "       worker.pyz pmi --folder DIR --host ADDRESS|--fd NUMBER\n"
     "       worker.pyz sweep --job-dir DIR\n"
-    "       worker.pyz alone --subjob-dir DIR [--path-first DIR]"
+    "       worker.pyz alone --subjob-dir DIR [--path-first DIR] [--at-once yes]"
 )
 
 
@@ -76,13 +76,13 @@ def _agent(words: List[str]) -> int:
 def _alone(words: List[str]) -> int:
     from .settings import SettingsError
 
-    options = _options(words, ("--subjob-dir", "--path-first"))
+    options = _options(words, ("--subjob-dir", "--path-first", "--at-once"))
     if "--subjob-dir" not in options:
         _usage("--subjob-dir is missing")
     from .alone import begin
 
     try:
-        return begin(options["--subjob-dir"], options.get("--path-first", ""))
+        return begin(options["--subjob-dir"], options.get("--path-first", ""), options.get("--at-once") == "yes")
     except SettingsError as error:
         sys.stderr.write("ejb worker: %s\n" % error)
         return 2

@@ -15,14 +15,16 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from .failures import LaunchError
 from .files import make_dir, read_json, write_json
-from .lead import interpreter_of
-from .loop import Loop
+from .interpreter import interpreter_of
 from .proof import digest, mac, same
 from .settings import SITES_OWN, Subjob, read_subjob
+
+if TYPE_CHECKING:
+    from .loop import Loop  # what begins a job needs none
 
 EXIT_ALONE = 79
 EXIT_OUTPUT = 128 + 53  # what the manager ends a job with if its output cannot be opened
@@ -156,15 +158,7 @@ class Alone:
 
     def _claim(self) -> None:
         assert self._order is not None
-        folder = _folder(self._subjob)
-        own = os.path.join(folder, "claim-%s.%d" % (self._node.replace("/", "_"), os.getpid()))
-        write_json(own, {"begun": {"order": self._order["id"], "at_s": time.time(), "node": self._node}}, sync=True)
-        try:
-            os.link(own, os.path.join(folder, "claim.json"))
-        except FileExistsError:
-            pass
-        finally:
-            os.unlink(own)
+        _make_claim(self._subjob, self._order, self._node)
 
     def _take_back(self) -> None:
         try:
@@ -173,9 +167,27 @@ class Alone:
             pass
 
 
-def begin(folder: str, path_first: str) -> int:
-    """Become the job's own script: does not return where that can be. The exit code of J0's script where it cannot."""
+def _make_claim(subjob: Subjob, order: Dict[str, Any], node: str, **more: bool) -> None:
+    """Claim the order, where there is no claim yet."""
+    folder = _folder(subjob)
+    own = os.path.join(folder, "claim-%s.%d" % (node.replace("/", "_"), os.getpid()))
+    write_json(own, {"begun": {"order": order["id"], "at_s": time.time(), "node": node, **more}}, sync=True)
+    try:
+        os.link(own, os.path.join(folder, "claim.json"))
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(own)
+
+
+def begin(folder: str, path_first: str, at_once: bool = False) -> int:
+    """Become the job's own script: does not return where that can be. The exit code of J0's script where it cannot.
+
+    `at_once`: before any worker, where the order allows that and nothing has claimed it; else EXIT_ALONE.
+    """
     subjob = read_subjob(folder)
+    if at_once and not _takes(subjob):
+        return EXIT_ALONE
     try:
         order, claim = order_of(subjob), claim_of(subjob)
         until = time.monotonic() + APPEARS_S
@@ -183,12 +195,14 @@ def begin(folder: str, path_first: str) -> int:
             time.sleep(0.2)
             claim = claim_of(subjob)
         if order is None or not claim or claim.get("order") != order["id"]:
-            return EXIT_ALONE  # it was the job's own code
+            return EXIT_ALONE  # it was the job's own code, or workers are to come
         script = subjob.inside(str(order["script"]))
         with open(script, "rb") as file:
             if digest(file.read()) != order["digest"]:
                 raise OrderError("%s is not what the manager has put there" % script)
         _once(os.path.join(_folder(subjob), "begun"))
+        if at_once:
+            _tell(subjob)
         words = interpreter_of(script) + [script] + [str(word) for word in order["args"]]
         environment = _environment(order, subjob, path_first)
         _output(order)
@@ -206,6 +220,23 @@ def begin(folder: str, path_first: str) -> int:
         return _say("the job cannot be begun: %s" % error, 1)
 
 
+def _takes(subjob: Subjob) -> bool:
+    """Claim an order that is to begin at once. False: there is none, or it is void; then workers are to come."""
+    try:
+        order, claim = order_of(subjob), claim_of(subjob)
+    except OrderError:
+        return False
+    if order is None or not order.get("at_once"):
+        return False
+    if claim is None:
+        try:
+            _make_claim(subjob, order, os.uname().nodename, at_once=True)
+        except OSError:
+            pass  # a disk that is full, or has no links
+        claim = claim_of(subjob)
+    return bool(claim and claim.get("order") == order["id"])
+
+
 class _NoOutput(Exception):
     pass
 
@@ -220,6 +251,20 @@ def _once(path: str) -> None:
     """Raises FileExistsError the second time, whatever runs J0's script again."""
     make_dir(os.path.dirname(path))
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def _tell(subjob: Subjob) -> None:
+    """Have a daemon that is there look at the batch system soon."""
+    try:
+        file = os.open(os.path.join(subjob.spool, "told"), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    except OSError:
+        return  # there is none
+    try:
+        os.write(file, b".")
+    except OSError:
+        pass
+    finally:
+        os.close(file)
 
 
 def _environment(order: Dict[str, Any], subjob: Subjob, path_first: str) -> Dict[str, str]:

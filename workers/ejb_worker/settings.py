@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import Any, Dict, Mapping
 
 from . import PROTOCOL
@@ -110,6 +109,8 @@ def manager_url(spool: str) -> str:
 
 def own_address(peer: str) -> str:
     """The address of this node that leads towards `peer` (nothing is sent)."""
+    import socket  # what becomes the job's own script needs none
+
     try:
         family, kind, _proto, _name, target = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

@@ -54,7 +54,7 @@ to_its_end() {{
         kill -0 "$step" 2>/dev/null || break
     done
 }}
-(
+{at_once}(
     unset SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION
     unset SLURM_GPUS SLURM_GPUS_PER_TASK SLURM_GPUS_PER_SOCKET SLURM_NTASKS_PER_GPU SLURM_CPUS_PER_GPU SLURM_NTASKS
     unset SLURM_MEM_PER_GPU SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXACT
@@ -74,6 +74,16 @@ finish "${{ended:-$code}}"
 """
 
 
+# Before the workers, for a job that they could do nothing for. The code alone may be the job's own.
+_AT_ONCE = r"""{alone} --at-once yes &
+step=$!
+to_its_end
+if [ "$code" != {alone_code} ] || [ -n "$ended" ] || [ -e {begun} ]; then
+    [ ! -w {told} ] || printf . > {told}
+    finish "${{ended:-$code}}"
+fi
+"""
+
 WORKERS_OWN_S = 7.0
 """Of the time between TERM and KILL: for the last of the output and the last reports."""
 
@@ -86,13 +96,17 @@ def worker_script(request: WorkerScript, kill_wait_s: float) -> str:
     words = [*worker_words(request), "--ending", f"{request.exit_file}.ending"]
     if kill_wait_s > 2 * WORKERS_OWN_S:
         words += ["--grace-s", f"{kill_wait_s - WORKERS_OWN_S:g}"]
+    alone = shlex.join(alone_words(request))
+    begun, told = (shlex.quote(str(path)) for path in (request.begun_file, request.told_file))
+    at_once = _AT_ONCE.format(alone=alone, alone_code=BEGINS_ALONE, begun=begun, told=told) if request.at_once else ""
     return _SUBJOB.format(
         exit_file=shlex.quote(str(request.exit_file)),
         end_at_once=end_at_once(request, "finish"),
         on_node=shlex.quote(_ON_NODE),
         worker=shlex.join(words),
         alone_code=BEGINS_ALONE,
-        alone=shlex.join(alone_words(request)),
+        alone=alone,
+        at_once=at_once,
     )
 
 

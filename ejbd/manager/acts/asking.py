@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
+from ejbd.batch.starter import python_behind
 from ejbd.config import Settings
 from ejbd.errors import EjbError
 from ejbd.manager.acts import numbers, submitted
@@ -25,6 +26,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import for_another_attempt
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
+from ejbd.manager.facts.placing.plain import is_plain
 from ejbd.manager.hands import orders
 from ejbd.manager.hands.hands import Hands
 from ejbd.manager.hands.spool import Spool
@@ -43,12 +45,15 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Files:
     """What was read and written before a submission: the job's specification, the secret of its workers, and what a
-    passed-through job needs."""
+    passed-through job needs. `plain`: an elastic job's script needs nothing of EJB to run in J0. `python_at`: where
+    the workers' Python is, if a script stands before it."""
 
     spec: JobSpec
     secret: str
     script: Path | None = None
     hook: Path | None = None
+    plain: bool = False
+    python_at: str = ""
 
 
 class Asking:
@@ -89,7 +94,8 @@ class Asking:
         secret = new_secret()
         folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
-            return Files(spec, secret)
+            plain = self.settings.traits.begins_at_once and job.engine == "none" and is_plain(spec)
+            return Files(spec, secret, plain=plain, python_at=python_behind(self.settings.worker_python))
         script, hook = passing.file_to_submit(spec, folder, spool.files), None
         if self.settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):
             hook = folder / "bash-env"
@@ -128,10 +134,13 @@ class Asking:
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         one_node = node_limit.one_node_only(world, subjob)
-        order = standing.order_for(world, subjob, files.spec, self._batch)
-        return Identity(job.user), self._request(world, subjob, one_node, files, behind), order
+        order = standing.order_for(world, subjob, files.spec, self._batch, files.plain)
+        at_once = order is not None and bool(order.content["at_once"])
+        return Identity(job.user), self._request(world, subjob, one_node, files, behind, at_once), order
 
-    def _request(self, world: JobWorld, subjob: Subjob, one_node: bool, files: Files, behind: str) -> SubmitRequest:
+    def _request(
+        self, world: JobWorld, subjob: Subjob, one_node: bool, files: Files, behind: str, at_once: bool
+    ) -> SubmitRequest:
         job, view, spec = world.job, world.ctx.view, files.spec
         spool = world.spool
         folder = spool.subjob_dir(job.id, subjob.id)
@@ -152,6 +161,8 @@ class Asking:
             worker=spool.worker,
             subjob_dir=folder,
             exit_file=spool.exit_file(job.id, subjob.id),
+            at_once=at_once,
+            python_at=files.python_at,
         )
         j0 = subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.STANDBY)  # the next J0 of a chain
         asked = request_of(spec, subjob.processors, view, job.queue, first=j0 and spec.evolving is None)

@@ -59,7 +59,8 @@ Outcome = Final | Again | GoesOn
 @dataclass(frozen=True, slots=True)
 class PassedThroughEnded:
     """The batch job of a passed-through job. `said`: how it ended, in words. Times are the batch system's (seconds).
-    `subjob`: which of its batch jobs."""
+    `subjob`: which of its batch jobs. `lost`: a J0 that had begun the job by itself was taken away, and its script may
+    begin again; `setbacks`: before."""
 
     state: BatchState
     exit_code: int | None
@@ -67,6 +68,8 @@ class PassedThroughEnded:
     start_s: float | None = None
     end_s: float | None = None
     subjob: str = ""
+    lost: bool = False
+    setbacks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

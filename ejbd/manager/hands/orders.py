@@ -59,10 +59,22 @@ def withdraw(spool: Spool, job: str, subjob: str) -> bool:
 
 
 def begun_s(spool: Spool, job: str, subjob: str) -> float | None:
-    """When a J0's workers began the job by themselves (seconds, by their node's clock). None: they have not."""
+    """When a J0 began the job by itself (seconds, by its node's clock). None: it has not."""
+    try:
+        return float(_begun(spool, job, subjob)["at_s"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def begun_at_once(spool: Spool, job: str, subjob: str) -> bool:
+    """Whether it did so as its order said, and not because no daemon was there."""
+    return bool(_begun(spool, job, subjob).get("at_once"))
+
+
+def _begun(spool: Spool, job: str, subjob: str) -> dict[str, Any]:
     claim = _folder(spool, job, subjob) / "claim.json"
     try:
-        found = json.loads(spool.files.read(claim, _MOST_BYTES)[0])
-        return float(found["begun"]["at_s"])
+        found = json.loads(spool.files.read(claim, _MOST_BYTES)[0])["begun"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import END_FILE
+from ejbd.batch.base import END_FILE, TOLD_FILE
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import distrusted, distrusted_entry
 from ejbd.manager.hands.files import OWN_FILES, Files, spool_faults
@@ -131,6 +131,13 @@ class Spool:
         if there != data:
             self.files.put(path, data, 0o700)
         self.worker = path
+        return path
+
+    def make_told_file(self) -> Path:
+        """The file that a J0 without workers writes into as it begins and ends the job's script. Made here, for it
+        only: with another umask a J0's would be open to others."""
+        path = self.root / TOLD_FILE
+        self.files.put(path, b"", 0o600)
         return path
 
     def dmtcp_plugin(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import structlog
 
@@ -15,7 +16,15 @@ from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
 log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
+LISTEN_S = 1.0
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
+
+
+def _written_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 class Lookout:
@@ -41,6 +50,16 @@ class Lookout:
             except Exception as error:
                 log.error("timer-fault", what="poll", error=repr(error), exc_info=error)
             self._looks.ended(asyncio.get_running_loop().time())
+
+    async def hear_file(self, path: Path) -> None:
+        """Look soon where something was written into this file: J0s that run without workers have no other word."""
+        seen = await asyncio.to_thread(_written_ns, path)
+        while True:
+            await asyncio.sleep(LISTEN_S)
+            now = await asyncio.to_thread(_written_ns, path)
+            if now != seen:
+                seen = now
+                self._looks.ask(asyncio.get_running_loop().time(), LEAVING_S, ends=True)
 
     async def hear_changes(self, batch: TellsChanges) -> None:
         """Look at once where the batch system says that something has changed; while it is away the timer is enough."""

@@ -35,8 +35,11 @@ class Order:
     script: str | None
 
 
-def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem) -> Order | None:
-    """The order for a J0 that is about to be submitted; None where its job has to wait for a daemon."""
+def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem, plain: bool = False) -> Order | None:
+    """The order for a J0 that is about to be submitted; None where its job has to wait for a daemon.
+
+    `plain`: its launches need nothing of EJB (:func:`ejbd.manager.facts.placing.plain.is_plain`).
+    """
     ctx, job = world.ctx, world.job
     after_s = ctx.settings.limits.alone_after_s
     if not after_s or subjob.role != SubjobRole.PLACEHOLDER or not ctx.settings.traits.begins_alone:
@@ -56,6 +59,7 @@ def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem
     content = {
         "id": secrets.token_hex(8),
         "after_s": min(after_s, MOST_PART * subjob.walltime_s),
+        "at_once": plain and _is_held_by_nothing(world, spec),
         "processors": subjob.processors,
         "script": str(path),
         "digest": hashlib.sha256(script.encode()).hexdigest(),
@@ -67,6 +71,21 @@ def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem
         "variables": {**_shape(spec), **variables.of_array(world), **pbsvariables.of_array(world)},
     }
     return Order(content, script if spec.script is None else None)
+
+
+def _is_held_by_nothing(world: JobWorld, spec: JobSpec) -> bool:
+    """Whether workers could do nothing for the job once J0 has begun: nothing is moved, lent or begun again by them.
+
+    Engine `none` counts where the user has said it, or workers have told that their nodes have no other: were no worker
+    ever started, nothing would be known of DMTCP.
+    """
+    ctx, job = world.ctx, world.job
+    settings = ctx.queue_settings(job.queue)
+    if not ctx.settings.traits.begins_at_once or settings.plain_j0 == "off" or settings.in_place == "on":
+        return False
+    if job.engine != "none" or not (spec.engine == "none" or ctx.offers):
+        return False
+    return not (spec.pbs or spec.restartable or spec.chain or spec.widths or spec.ntasks_max or spec.wants.has_gpus)
 
 
 def _of_young_array(world: JobWorld) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from posixpath import basename
@@ -24,7 +25,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.core import penalty
-from ejbd.core.cost import Measurement, spool_speed
+from ejbd.core.cost import RECENT, Measurement, spool_speed
 from ejbd.core.lasting import lasting_s
 from ejbd.core.overhead import Hop, Took, WholeRun
 from ejbd.manager.facts.past.told import ToldMove, ToldSpeed, ToldWholeRun
@@ -32,7 +33,9 @@ from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.store.models import Move, Obstacle, Overhead, PastRun, Run, Speed
 from ejbd.store.transitions import wake
 
-KEPT = 32  # moves and runs of one application; speeds of it at one degree; overheads of it of one kind
+KEPT = 32  # moves and runs of one application; speeds of it at one degree
+HOPS_OF_A_SIZE = 2 * RECENT  # by powers of two; the rule rounds by the job's own size
+HOPS_LOOKED_AT = 256
 MOST_SPEEDS = 256  # that are looked at
 NARROWED = 0  # the degree of a speed on fewer ranks than the job asked for, or on more
 MOST_RUNS = 128  # the same of runs
@@ -304,10 +307,19 @@ def whole_runs(session: Session, application: str) -> list[WholeRun]:
 
 
 def hops(session: Session, hop: Hop, of: str, *, by_application: bool) -> list[Took]:
-    """What starts or ends took of late, of an application or in a queue, newest first."""
+    """What starts or ends took of late, of an application or in a queue, newest first: some of each size.
+
+    Else many narrow starts would stand for what a wide one takes.
+    """
     column = Overhead.application if by_application else Overhead.queue
     query = select(Overhead.processors, Overhead.seconds).where(column == of, Overhead.hop == hop.value)
-    return [Took(*row) for row in session.execute(query.order_by(Overhead.id.desc()).limit(KEPT))]
+    found, of_size = [], Counter[int]()
+    for row in session.execute(query.order_by(Overhead.id.desc()).limit(HOPS_LOOKED_AT)):
+        size = max(1, row.processors).bit_length()
+        of_size[size] += 1
+        if of_size[size] <= HOPS_OF_A_SIZE:
+            found.append(Took(*row))
+    return found
 
 
 def run_json(run: Run) -> ToldWholeRun:

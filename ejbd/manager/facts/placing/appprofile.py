@@ -35,7 +35,7 @@ def programs_of(spec: JobSpec) -> Iterator[list[str]]:
     if spec.kind is not JobKind.SCRIPT or spec.script is None:
         yield list(spec.argv)
         return
-    for words in _launches(spec):
+    for words in launches_of(spec):
         theirs = program(words[0].rpartition("/")[2], words[1:])
         if theirs:
             yield theirs
@@ -43,10 +43,10 @@ def programs_of(spec: JobSpec) -> Iterator[list[str]]:
 
 def launchers_of(spec: JobSpec) -> list[str]:
     """By which command each launch of a job's script is written."""
-    return [words[0] for words in _launches(spec)]
+    return [words[0] for words in launches_of(spec)]
 
 
-def _launches(spec: JobSpec) -> Iterator[list[str]]:
+def launches_of(spec: JobSpec) -> Iterator[list[str]]:
     """The words of each launch of a script, from its launcher on."""
     if spec.kind is not JobKind.SCRIPT or spec.script is None:
         return

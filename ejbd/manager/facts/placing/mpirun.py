@@ -19,7 +19,7 @@ from ejbd.wire.kinds import Engine
 
 LOOKED_AT_BYTES = 4 << 20
 _STARTS_ALL = re.compile(r"(mpirun|mpiexec)(\.[a-z]+)?")
-_CHANGES_PATH = re.compile(r"^\s*(module|ml|spack|conda|source|\.)\s|\bPATH=", re.MULTILINE)
+CHANGES_PATH = re.compile(r"^\s*(module|ml|spack|conda|source|\.)\s|\bPATH=", re.MULTILINE)
 _KINDS = (
     (b"libopen-rte.so.40", "Open MPI 4"),
     (b"libopen-rte.so.", "an Open MPI before version 4"),
@@ -38,7 +38,7 @@ def doubt(spec: JobSpec) -> str:
     """
     if not Engine.reshapes(spec.engine) and spec.profile is None:
         return ""
-    if spec.script is not None and _CHANGES_PATH.search(spec.script):
+    if spec.script is not None and CHANGES_PATH.search(spec.script):
         return ""
     for word in launchers_of(spec):
         if not _STARTS_ALL.fullmatch(word.rpartition("/")[2]):
@@ -60,7 +60,7 @@ def with_launcher(spec: JobSpec) -> JobSpec:
     It reads files. So it is where every launch of a script is by an mpirun of Open MPI 4, and the job says nothing.
     """
     launches = launchers_of(spec)
-    if spec.profile is None or spec.mpi != "auto" or not launches or _CHANGES_PATH.search(spec.script or ""):
+    if spec.profile is None or spec.mpi != "auto" or not launches or CHANGES_PATH.search(spec.script or ""):
         return spec
     path = spec.env.get("PATH", os.defpath)
     for word in launches:

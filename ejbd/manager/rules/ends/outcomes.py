@@ -57,6 +57,8 @@ AGAIN_AND_AGAIN = "its batch job ended before it could run, again and again (the
 def outcome(end: End, limits: Limits) -> Outcome:
     """What becomes of `end`."""
     match end:
+        case PassedThroughEnded(said=said, lost=True, setbacks=setbacks) if setbacks < limits.max_setbacks:
+            return Again(reason=said, setback=True, whole=True)  # as sbatch has it, and J0 is never put back
         case PassedThroughEnded(state, code, said):
             final = _PASSED_THROUGH[SUBJOB_ENDED_AS[state]]
             done = final is JobState.COMPLETED

@@ -39,16 +39,17 @@ from ejbd.manager.facts import arrays
 from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.homes import lives_elsewhere
-from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.jobworld import JobWorld, begins_again
 from ejbd.manager.facts.listing.roster import SubjobRow
 from ejbd.manager.facts.operations import finished
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.tags import is_ours
 from ejbd.manager.facts.times import CLOCKS_S
+from ejbd.manager.hands import orders
 from ejbd.manager.rules.looks import changes, suspensions
 from ejbd.store.models import Job, Subjob, Worker
 from ejbd.store.states import STARTED_SUBJOB, TERMINAL_JOB, EpochState, JobState, SubjobState
-from ejbd.wire.kinds import AS_ASKED, EventKind, OperationKind, SubjobRole
+from ejbd.wire.kinds import AS_ASKED, EventKind, JobKind, OperationKind, SubjobRole
 
 FORGOTTEN_S = 60.0  # after which a batch system may have forgotten a job that has ended (Slurm's MinJobAge: 300 s)
 COMPLETING_S = 300.0  # how long an Epilog may take before the silence of a subjob's workers counts all the same
@@ -285,6 +286,7 @@ def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[None]:
 _WHOLE = (SubjobRole.RIGID, SubjobRole.PLACEHOLDER)  # the job in its own shape
 _RAN = (BatchState.COMPLETED, BatchState.FAILED, BatchState.TIMEOUT)  # a batch job that ends so has run
 _TAKEN_AWAY = (BatchState.CANCELLED, BatchState.PREEMPTED)
+_TAKEN_BACK = (BatchState.NODE_FAIL, BatchState.PREEMPTED)
 
 
 def _preempted(world: JobWorld, subjob: Subjob) -> Effects[None]:
@@ -312,7 +314,13 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[None
     if subjob.elements is not None and subjob.elements["ended"]:
         said = arrays.counted(subjob.elements, 0)
         yield note(subjob, reason=said)
-    yield Conclude(PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s, subjob.id))
+    again = job.kind == JobKind.COMMAND or begins_again(job)
+    lost = end.state in _TAKEN_BACK and again and orders.begun_at_once(world.spool, job.id, subjob.id)
+    yield Conclude(
+        PassedThroughEnded(
+            end.state, end.exit_code, said, subjob.start_s, end.end_s, subjob.id, lost=lost, setbacks=job.setbacks
+        )
+    )
 
 
 def _standby_cancelled(world: JobWorld) -> Effects[None]:

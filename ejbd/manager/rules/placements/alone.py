@@ -1,4 +1,4 @@
-"""A job that J0's workers have begun by themselves, since no daemon was there: it is what a passed-through job is."""
+"""A job that its J0 has begun by itself, at once or since no daemon was there: it is what a passed-through job is."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ def adopt(world: JobWorld, j0: Subjob) -> Effects[bool]:
     if at_s is None:
         return False
     why = "its J0 began while no daemon was there: it runs as it was submitted"
+    if orders.begun_at_once(world.spool, job.id, j0.id):
+        why = "nothing can move it, and J0 was the first to begin: it runs as it was submitted"
     yield note(job, elastic=False)
     yield Want(job, [])
     yield note(job, lead_worker=None)
