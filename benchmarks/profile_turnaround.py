@@ -5,16 +5,17 @@
     benchmarks/profile_turnaround.py lammps --ways rigid,profile,none
 
 The same minutes are played once for each way, on a Slurm of 4 x 2. Other people's jobs leave one processor free (two
-for OpenFOAM). More comes free after a third of `--block`, and two whole nodes at `--block` seconds.
-`rigid` is the job under `sbatch`, which waits for those. `profile` begins on what is free and widens. Four ranks on one
+for OpenFOAM), and two whole nodes come free at `--block` seconds. For jobs of four ranks one processor more does after
+a third of that.
+`rigid` is the job under `sbatch`, which waits for those. `profile` begins on what is free and widens. All ranks on one
 processor are `none` (not moved: that processor is one core of this machine) and `dmtcp` (moved by DMTCP, if it is on
 the PATH). DMTCP carries the ranks of MPICH and of no MPI alone. Debian's applications have Open MPI, so that the
 program `field` stands for it. Seconds go from the submission to the end.
-Ranks compute on this machine's own cores, which the output tells. On two of them a width of 2 is as fast as one of 4.
-So the cases last some 40 s on two of them, and end at about the time at which the rigid job begins. `field` and
-`mpi4py` are paced by sleeping, as they would be on nodes of their own. The rigid job's ranks share memory here, which
-on two nodes they could not. EJB's of two nodes talk over TCP. What fails is told in its row, and the others are played
-all the same.
+Ranks compute on this machine's own cores, which the output tells. On fewer than four a job that computes has two ranks:
+more would be no faster. OpenFOAM has four, since its profile begins with two. `field` and `mpi4py` have four; they are
+paced by sleeping, as they would be on nodes of their own. The cases last some 40 s on two cores. The rigid job's ranks
+share memory here, which on two nodes they could not. EJB's of two nodes talk over TCP. What fails is told in its row,
+and the others are played all the same.
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class Played:
     rigid: str = ""
     more: tuple[str, ...] = ()
     steps: int = 0
+
+    @property
+    def ranks(self) -> int:
+        return 4 if self.steps or self.least == 2 or (os.cpu_count() or 1) >= 4 else 2
 
 
 def _changed(file: Path, changes: dict[str, str]) -> None:
@@ -164,8 +169,8 @@ def _script(at: Path, case: Path, one: Played, way: str, size: float) -> str:
     launch = one.launch.replace("{steps}", str(max(1, round(one.steps * size))))
     if way == "none":
         launch = launch.replace("$SLURM_NTASKS ", "$SLURM_NTASKS taskset -c 0 ")
-    text = f"#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node=2 -t 10 -o {at}/out.txt\n#EJB engine={engine} restartable\n"
-    return f"{text}cd {case}\n{sets}\n{first}\n{launch}\n"
+    asks = f"#SBATCH -N {one.ranks // 2} --ntasks-per-node=2 -t 10 -o {at}/out.txt"
+    return f"#!/bin/sh\n{asks}\n#EJB engine={engine} restartable\ncd {case}\n{sets}\n{first}\n{launch}\n"
 
 
 def play(cluster: SlurmCluster, at: Path, one: Played, way: str, asked: argparse.Namespace) -> tuple[float, float, str]:
@@ -189,14 +194,14 @@ def play(cluster: SlurmCluster, at: Path, one: Played, way: str, asked: argparse
         began, started = time.monotonic(), 0.0
         if way == "rigid":
             # On the command line, where it counts more than the cluster's own, which is nowhere.
-            asks = ("-N", "2", "--ntasks-per-node=2", "-t", "10", "-o", str(at / "out.txt"))
+            asks = ("-N", str(one.ranks // 2), "--ntasks-per-node=2", "-t", "10", "-o", str(at / "out.txt"))
             id = cluster.sbatch(*asks, script=text.partition("\n")[2])
         else:
             daemon.start()
             began = time.monotonic()
             id = daemon.submit(
-                script=text, ranks=4, time="10:00", env=ENVIRONMENT, cwd=str(case),
-                overrides={"engine": None, **site.layout},
+                script=text, ranks=one.ranks, time="10:00", env=ENVIRONMENT, cwd=str(case),
+                overrides={"engine": None, "nodes": one.ranks // 2, "ntasks_per_node": 2},
             )  # fmt: skip
 
         def state() -> str:
@@ -210,7 +215,7 @@ def play(cluster: SlurmCluster, at: Path, one: Played, way: str, asked: argparse
             return state() in ("completed", "failed", "timeout", "cancelled")
 
         moments = [(began + asked.block, site.unblock)]
-        if one.least == 1:  # the other way four ranks would fit by then
+        if one.least == 1 and one.ranks == 4:  # else all ranks would fit by then
             moments.insert(0, (began + asked.block / 3, site.more))
         for moment, comes in moments:
             while time.monotonic() < moment and not ended():
@@ -224,7 +229,7 @@ def play(cluster: SlurmCluster, at: Path, one: Played, way: str, asked: argparse
             trace = "" if way == "rigid" else f"\n{daemon.trace(id)()}"
             raise Failed(f"{said} after {seconds:.0f} s\n{_printed(at)}{trace}")
         if way == "rigid":
-            return started - began, seconds, "4"
+            return started - began, seconds, str(one.ranks)
         events = daemon.events(id)
         widths = " ".join(str(e["data"]["ranks"]) for e in events if e["kind"] == "epoch.launching")
         return started - began, seconds, widths
@@ -243,7 +248,7 @@ def main() -> None:
     given = asked.parse_args()
     if reason := missing_slurm():
         sys.exit(reason)
-    print(f"{os.cpu_count()} real cores for all nodes; {machine()}; four ranks fit after {given.block:g} s")
+    print(f"{os.cpu_count()} real cores for all nodes; {machine()}; all ranks fit after {given.block:g} s")
     print("| application | way | waited | turnaround | beside the rigid job | widths |")
     print("| --- | --- | ---: | ---: | ---: | --- |", flush=True)
     failed = 0
