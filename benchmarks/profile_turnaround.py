@@ -8,9 +8,9 @@ The same minutes are played once for each way, on a Slurm of 4 x 2. Other people
 for OpenFOAM), and two whole nodes come free at `--block` seconds. For jobs of four ranks one processor more does after
 a third of that.
 `rigid` is the job under `sbatch`, which waits for those. `profile` begins on what is free and widens. All ranks on one
-processor are `none` (not moved: that processor is one core of this machine) and `dmtcp` (moved by DMTCP, if it is on
-the PATH). DMTCP carries the ranks of MPICH and of no MPI alone. Debian's applications have Open MPI, so that the
-program `field` stands for it. Seconds go from the submission to the end.
+processor are `none` (not moved; one core of this machine, until J0) and `dmtcp` (moved by DMTCP, if it is on the PATH). DMTCP
+carries the ranks of MPICH and of no MPI alone. Debian's applications have Open MPI, so that the program `field` stands
+for it. Seconds go from the submission to the end.
 Ranks compute on this machine's own cores, which the output tells. On fewer than four a job that computes has two ranks:
 more would be no faster. OpenFOAM has four, since its profile begins with two. `field` and `mpi4py` have four; they are
 paced by sleeping, as they would be on nodes of their own. The cases last some 40 s on two cores. The rigid job's ranks
@@ -53,6 +53,11 @@ RELAXATION = {
 }
 # Steps that take some 40 s on two cores, and pw.x's cutoff beyond the least one.
 LAMMPS_STEPS, GROMACS_STEPS, CP2K_STEPS, FOAM_STEPS, CUTOFF = 32_000, 80_000, 190, 136, 90.0
+# One processor of Slurm's is no core: what is over-subscribed on it has one, and what has begun anew on J0 has all.
+BOUND = """\
+#!/bin/sh
+case $EJB_SUBJOB_ID in *.0) exec "$@" ;; *) exec taskset -c 0 "$@" ;; esac
+"""
 CUT = """\
 foamDictionary -entry numberOfSubdomains -set 4 system/decomposeParDict > cut.txt
 foamDictionary -entry simpleCoeffs -set '{ n (4 1 1); delta 0.001; }' system/decomposeParDict >> cut.txt
@@ -165,10 +170,11 @@ def _script(at: Path, case: Path, one: Played, way: str, size: float) -> str:
     given = ENVIRONMENT | HERE if way == "rigid" else {}
     sets = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())
     first = "" if way == "profile" else one.rigid
-    # One processor of Slurm's is no core: what stays on it is kept on one, wherever its ranks are started.
     launch = one.launch.replace("{steps}", str(max(1, round(one.steps * size))))
     if way == "none":
-        launch = launch.replace("$SLURM_NTASKS ", "$SLURM_NTASKS taskset -c 0 ")
+        (at / "bound").write_text(BOUND)
+        (at / "bound").chmod(0o755)
+        launch = launch.replace("$SLURM_NTASKS ", f"$SLURM_NTASKS {at}/bound ")
     asks = f"#SBATCH -N {one.ranks // 2} --ntasks-per-node=2 -t 10 -o {at}/out.txt"
     return f"#!/bin/sh\n{asks}\n#EJB engine={engine} restartable\ncd {case}\n{sets}\n{first}\n{launch}\n"
 
@@ -245,7 +251,9 @@ def main() -> None:
     asked.add_argument("--ways", default="", help=f"{', '.join(WAYS)}, none, dmtcp; by default what fits each")
     asked.add_argument("--size", type=float, default=1.0, help="how long the cases are, as a part of what they are")
     asked.add_argument("--longest", type=float, default=280.0, help="seconds after which a row has failed")
+    asked.add_argument("--within", type=float, default=1220.0, help="seconds after which no further row is begun")
     given = asked.parse_args()
+    end = time.monotonic() + given.within
     if reason := missing_slurm():
         sys.exit(reason)
     print(f"{os.cpu_count()} real cores for all nodes; {machine()}; all ranks fit after {given.block:g} s")
@@ -262,6 +270,10 @@ def main() -> None:
             for way in given.ways.split(",") if given.ways else (*WAYS, *one.more):
                 if way == "dmtcp" and shutil.which("dmtcp_launch") is None:
                     print(f"| {name} | dmtcp: dmtcp_launch is not on the PATH | | | | |")
+                    continue
+                if time.monotonic() > end:
+                    failed += 1
+                    print(f"| {name} | {way}: not begun within {given.within:.0f} s | | | | |")
                     continue
                 with folder() as scratch:
                     try:
