@@ -8,7 +8,7 @@ The same minutes are played once for each way, on a Slurm of 4 x 2. Other people
 for OpenFOAM), and two whole nodes come free at `--block` seconds. For jobs of four ranks one processor more does after
 a third of that.
 `rigid` is the job under `sbatch`, which waits for those. `profile` begins on what is free and widens. All ranks on one
-processor are `none` (not moved; one core of this machine, until J0) and `dmtcp` (moved by DMTCP, if it is on the PATH). DMTCP
+processor are `none` (not moved; one core of this machine, until J0) and `dmtcp` (by DMTCP, if it is on the PATH). That
 carries the ranks of MPICH and of no MPI alone. Debian's applications have Open MPI, so that the program `field` stands
 for it. Seconds go from the submission to the end.
 Ranks compute on this machine's own cores, which the output tells. On fewer than four a job that computes has two ranks:
