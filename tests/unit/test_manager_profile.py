@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ejbd.api.models.plans import ApplicationView
+from ejbd.cli.show.jobs import application_lines
 from ejbd.errors import EjbError
 from ejbd.files.profilefiles import MOST_SENT_BYTES, to_send
 from ejbd.manager.facts.jobworld import JobWorld
@@ -159,6 +161,8 @@ async def test_a_job_goes_on_without_the_width_that_it_asked_for_where_it_fails_
     explained = (await live.manager.explain(job))["application"]
     assert explained is not None and explained["not_again"] == [16]
     assert max(one["ranks"] for one in explained["widths"]) == 15
+    lines = application_lines(ApplicationView.model_validate(explained).model_dump())
+    assert any("did not go on with 16 ranks" in line for line in lines), lines
 
 
 @pytest.mark.parametrize("phase", ["stopping", "launching", "running"])
