@@ -1,5 +1,6 @@
 """The move of an application by its profile, by width, beside its own stop and restart by hand.
 
+    benchmarks/profile_moves.py all                                    # the cases of the tests, in less than 20 minutes
     benchmarks/profile_moves.py                                        # the program of the tests
     benchmarks/profile_moves.py cp2k                                   # a case of the tests: pwscf, openfoam, torchrun,
                                                                        # lammps, gromacs, mpi4py
@@ -9,6 +10,7 @@ A move is: told to stop until it has ended, the state copied, the preparation, a
 hand it is the same without the copy and the profile's watching: the signal or the file, the wait, the same commands.
 Both are done in turn, from the same state. The seconds are medians of some rounds, by phase; the ratio is of the whole.
 After `--longest` seconds it ends: what is begun then is killed with all that it has started, and whole rounds count.
+CP2K looks for its file EXIT each 20 seconds, so that each of its moves lasts as long, by hand as well.
 """
 
 from __future__ import annotations
@@ -91,6 +93,8 @@ MADE: dict[str, tuple[Callable[[Path, int], None], str, str, str]] = {
         "1,2",
     ),
 }
+# Of `all`: CP2K's round has eight moves of 20 s.
+SHARE_S, LONGER_S = 140.0, {"cp2k": 240.0}
 OWN_PROFILES = {"": OWN, "mpi4py": MPI4PY}
 # To each width (1: the wide one) from the other and from itself, as often one way as the other.
 ORDER = (
@@ -199,6 +203,19 @@ def by_hand(case: Case, run: Run, before: int, ranks: int) -> tuple[Run, dict[st
     return following, timed.of
 
 
+def every_one(rounds: int) -> int:
+    """Each of MADE by a process of its own; how many of them have no figures."""
+    without = 0
+    for name, (_, _, command, _) in MADE.items():
+        if shutil.which(command.split()[4]) is None:
+            print(f"{name}: not installed", flush=True)
+            continue
+        longest = str(LONGER_S.get(name, SHARE_S))
+        argv = [sys.executable, __file__, name, "--rounds", str(rounds), "--longest", longest]
+        without += subprocess.run(argv, check=False).returncode != 0
+    return without
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("profile", nargs="?", default="")
@@ -209,6 +226,8 @@ def main() -> None:
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
     given, command = asked.parse_args(words[:at]), words[at + 1 :]
+    if given.profile == "all":
+        sys.exit(1 if every_one(given.rounds) else 0)
     made = MADE.get(given.profile) if given.case is None else None
     narrow, wide = (int(word) for word in (given.widths or (made[3] if made else "1,2")).split(","))
     theirs_too = OWN_PROFILES.get(given.profile)

@@ -10,7 +10,7 @@ Work is counted in seconds at the width that was asked for, P, so that a rate is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -153,16 +153,17 @@ def table_of(
     stretches: Mapping[int, float], moves_s: Mapping[int, float] | None = None, full: int | None = None
 ) -> Rungs:
     """A table from stretches by width: `full` stays (None: the widest), and of the others those that are slower than
-    every wider one.
+    every wider one. Where `full` is not there any more, all do that are faster than every narrower one.
 
     A width below it that would be no slower has a rate of 1 and more, which nothing plans with; one that is no faster
     than a narrower one is of no use. Raises ValueError where there is no width at all.
     """
     full = max(stretches) if full is None else full
+    at_full = stretches.get(full, 0.0)
     kept: list[int] = []
     best = math.inf
     for width in sorted(stretches):
-        slower = width > full or stretches[full] < stretches[width]
+        slower = width > full or at_full < stretches[width]
         if width == full or (slower and stretches[width] < best):
             kept.append(width)
             best = stretches[width]
@@ -181,22 +182,31 @@ def rungs_of(
     least: int = 1,
     most: int = 0,
     moves_s: Mapping[int, float] | None = None,
+    barred: Collection[int] = (),
 ) -> Rungs:
     """The table of one job of P = `processes`.
 
     `measured`: speed by width, in any unit; the law stands beyond what was measured, and between two measured widths a
     straight line in logarithms does. `widths`: a list in the place of a shape. `least`: no width is below. `most`:
     up to how many it may grow (0: not beyond P). `moves_s`: a move's cost at some widths (seconds), by straight lines
-    at all others. Raises ValueError where nothing is left.
+    at all others. `barred`: widths that it cannot have, its own too. Raises ValueError where nothing is left.
     """
     most = max(most, processes)
     listed = sorted(set(widths) or {width for width in range(1, most + 1) if shape.has(width, processes, most)})
     candidates = {width for width in listed if least <= width <= most} | {processes}
+    candidates -= set(barred)
     known = sorted((width, speed) for width, speed in (measured or {}).items() if width > 0 and speed > 0.0)
     full = _speed(known, processes, alpha)
     costs = sorted((moves_s or {}).items())
+    # Planning takes what is faster than the width that was asked for to be beyond it. Without that width others stay.
+    least_stretch = 1.0 if processes in barred else 0.0
+
+    def stretch_of(width: int) -> float:
+        told = full / _speed(known, width, alpha) if width != processes else 1.0
+        return max(told, least_stretch) if width < processes else told
+
     return table_of(
-        {width: full / _speed(known, width, alpha) if width != processes else 1.0 for width in candidates},
+        {width: stretch_of(width) for width in candidates},
         {width: _between(costs, width) for width in candidates} if costs else None,
         processes,
     )

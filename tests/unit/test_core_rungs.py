@@ -180,3 +180,12 @@ def test_the_guard_lends_to_reshaped_jobs_whatever_delta_is() -> None:
         rung = rung_on(64, width, rules)
         assert dearness(64, rung, rules) == pytest.approx((64 / width) ** -0.2)
         assert not is_dear(64, rung, math.inf, rules)
+
+
+def test_a_width_that_cannot_be_had_is_left_out_its_own_too() -> None:
+    assert rungs_of(8, barred={4}).widths == (8, 7, 6, 5, 3, 2, 1)
+    without = rungs_of(8, shape=Shape.DIVIDES, barred={8})
+    assert (without.widths, without.stretches) == ((4, 2, 1), (2.0, 4.0, 8.0))
+    # Four were measured to be faster than the eight that were asked for: they are not taken to be beyond those.
+    faster = rungs_of(8, shape=Shape.DIVIDES, measured={8: 10.0, 4: 20.0, 2: 5.0}, barred={8})
+    assert (faster.widths, faster.stretches[0], faster.above) == ((4, 2, 1), 1.0, 0)

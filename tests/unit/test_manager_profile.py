@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ejbd.api.models.plans import ApplicationView
+from ejbd.cli.show.jobs import application_lines
 from ejbd.errors import EjbError
 from ejbd.files.profilefiles import MOST_SENT_BYTES, to_send
 from ejbd.manager.facts.jobworld import JobWorld
@@ -141,6 +143,26 @@ async def test_a_width_at_which_its_state_did_not_go_on_is_not_tried_again(live:
     assert sizes[:2] == [4, 8] and len(sizes) > 2 and 8 not in sizes[2:], told(live, job)
     assert told(live, job)[2][2] == 1, "from the state that it had before"
     assert live.job(job).state == "running"
+
+
+async def test_a_job_goes_on_without_the_width_that_it_asked_for_where_it_fails_there_alone(live: LiveWorld) -> None:
+    """As pw.x with more ranks than it has bands. The first failure may be a node's doing: it is tried twice."""
+    job = await running_on_four(live)
+    await live.poll(60)  # less work than a move is worth would be begun anew on J0
+    await live.begin(f"{job}.0")
+    for _ in range(8):
+        await live.poll(2)
+        await live.work()
+        last = live.epochs(job)[-1]
+        if last.size == 16 and last.state == "running":
+            await live.workers[f"{job}.0"].report("rank-exit", epoch=last.number, rank=0, code=1)
+    assert [size for _, size, _ in told(live, job)] == [4, 16, 16, 15], [e.reason for e in live.epochs(job)]
+    assert live.epochs(job)[-1].state == "running"
+    explained = (await live.manager.explain(job))["application"]
+    assert explained is not None and explained["not_again"] == [16]
+    assert max(one["ranks"] for one in explained["widths"]) == 15
+    lines = application_lines(ApplicationView.model_validate(explained).model_dump())
+    assert any("did not go on with 16 ranks" in line for line in lines), lines
 
 
 @pytest.mark.parametrize("phase", ["stopping", "launching", "running"])

@@ -167,6 +167,7 @@ class ApplicationView(Api):
     profile: Annotated[str, Field(description="by which it is run; empty: by the contract of engine application")]
     widths: Annotated[list[WidthView], Field(description="the widest first; some of them, where there are many")]
     now: Annotated[int | None, Field(description="ranks that run")]
+    not_again: Annotated[list[int], Field(description="widths at which it did not go on; not tried again")] = []
     why: Annotated[str, Field(description="why the present launch is not run by the profile; empty: it is")]
 
 

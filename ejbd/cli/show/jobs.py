@@ -167,6 +167,9 @@ def application_lines(found: dict[str, Any]) -> list[str]:
     by = f"the profile {found['profile']} stops and resumes it" if found["profile"] else "it stops and resumes itself"
     now = f"; {found['now']} ranks run" if found["now"] is not None else ""
     lines = [f"{by}{now}" + (f"; not in this launch: {found['why']}" if found["why"] else "")]
+    if broken := found.get("not_again"):
+        ranks = ", ".join(map(str, broken))
+        lines.append(f"  it did not go on with {ranks} ranks when it was moved there: not tried again")
     takes = [
         f"{one['ranks']}: {duration(one['takes_s'])}{' (measured)' if one['measured'] else ''}"
         for one in found["widths"]

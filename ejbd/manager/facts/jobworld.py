@@ -32,6 +32,8 @@ from ejbd.store.models import Epoch, Job, Launch, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import EpochCode, JobKind, SubjobRole
 
+TRIES_AS_ASKED = 2  # of a restart with all ranks: one may be a node's doing, and the job is slower without that width
+
 
 @dataclass
 class JobWorld(JobRows):
@@ -190,9 +192,6 @@ class JobWorld(JobRows):
         shape, widths = parse_widths(said)
         least = int((profile.get("ranks") or {}).get("min", 1))
         most = self._most_ranks()
-        if profile and (broken := self._broken_widths()):
-            listed = widths or range(least, max(most, self.job.processes) + 1)
-            widths = tuple(w for w in listed if w not in broken and shape.has(w, self.job.processes, most))
         return rungs_of(
             self.job.processes,
             shape=shape,
@@ -201,6 +200,7 @@ class JobWorld(JobRows):
             most=most,
             measured=self.measured_widths,
             moves_s=self._moves_to(),
+            barred=self.broken_widths if profile else (),
         )
 
     def _most_ranks(self) -> int:
@@ -225,14 +225,25 @@ class JobWorld(JobRows):
         application = self.job.application or ""
         return self.ctx.history.widths(application, work_of(self.job.user, self.spec)) if application else {}
 
-    def _broken_widths(self) -> set[int]:
-        """Widths at which its state did not go on: they are not tried again."""
+    @property
+    def broken_widths(self) -> set[int]:
+        """Widths at which its state did not go on: they are not tried again.
+
+        That which was asked for is one of them after two failures, where it has gone on at another one alone. Without
+        it the job is slower than it was promised to be; with it the job would end.
+        """
+        if not self.job.setbacks:
+            return set()
+        ours = select(Epoch.size).where(Epoch.job_id == self.job.id)
         codes = (EpochCode.AT_RESTART, EpochCode.RIGHT_AFTER_RESTART)
-        query = select(Epoch.size).where(
-            Epoch.job_id == self.job.id, Epoch.state == EpochState.FAILED, Epoch.code.in_(codes)
-        )
-        query = query.where(Epoch.size != self.job.processes)
-        return set(self.ctx.session.scalars(query)) if self.job.setbacks else set()
+        failed = list(self.ctx.session.scalars(ours.where(Epoch.state == EpochState.FAILED, Epoch.code.in_(codes))))
+        asked = self.job.processes
+        broken = {width for width in failed if width != asked}
+        if failed.count(asked) >= TRIES_AS_ASKED:
+            came_up = set(self.ctx.session.scalars(ours.where(Epoch.state == EpochState.STOPPED)))
+            if asked not in came_up and came_up - broken:
+                broken.add(asked)
+        return broken
 
     @property
     def may_widen(self) -> bool:

@@ -19,11 +19,12 @@ class ToldWidth(TypedDict):
 
 class ToldApplication(TypedDict):
     """By what profile it is run ("": by the contract of engine `application`), its widths, the widest first, and the
-    ranks that it has now (None: none run)."""
+    ranks that it has now (None: none run). `not_again`: widths at which it did not go on."""
 
     profile: str
     widths: list[ToldWidth]
     now: int | None
+    not_again: list[int]
     why: str
 
 
@@ -46,6 +47,7 @@ def told_application(world: JobWorld, left_s: float) -> ToldApplication | None:
             if at in kept
         ],
         "now": epoch.size if epoch is not None else None,
+        "not_again": sorted(world.broken_widths) if profile else [],
         "why": world.no_profile,
     }
 
