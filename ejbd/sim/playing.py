@@ -32,7 +32,8 @@ class Game:
     """What is to be played. `part` is a kernel that takes what `make` returns, which is lists or (True) arrays, and the
     most steps to take; it returns whether there is more to come. `done` says which share is.
 
-    `guess_s`: what interpreting takes, about. `compile_s`: what compiling takes, about.
+    `guess_s`: what interpreting takes, about. `compile_s`: what compiling takes, about. `look` is called with the state
+    after so many steps each time (`every`), and may change it.
     """
 
     what: str
@@ -41,6 +42,8 @@ class Game:
     done: Callable[[tuple[Any, ...]], float]
     guess_s: float
     compile_s: float
+    look: Callable[[tuple[Any, ...]], None] | None = None
+    every: int = _FIRST_STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +78,20 @@ def play(game: Game, way: Way = Way.AUTO, again: float = 1) -> Played:
         part, kernels_s = _compiled(game, state)
     else:
         state, part = game.make(False), game.part
-    fast, steps = at_once, _FIRST_STEPS
+    fast, steps = at_once, game.every
     cpu = time.process_time()  # by which is decided: others may be busy here, and would be while it compiles
     while True:
         batch = time.perf_counter()
         more = part(*state, steps)
         now = time.perf_counter()
+        if game.look is not None:
+            game.look(state)
         if not more:
             if may and not fast:
                 _interpreted_s[game.part] = _interpreted_s.get(game.part, 0.0) + time.process_time() - cpu
             return Played(state, now - begin - kernels_s, kernels_s, fast)
-        steps = min(10_000_000, 2 * steps) if now - batch < _A_WHILE_S / 2 else steps
+        if game.look is None and now - batch < _A_WHILE_S / 2:
+            steps = min(10_000_000, 2 * steps)
         share = game.done(state)
         progress.tell(game.what, share)
         spent_s = time.process_time() - cpu

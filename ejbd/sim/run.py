@@ -37,6 +37,8 @@ from ejbd.sim.world import (
     new_world,
 )
 
+LOOK_EVERY = 10  # events
+
 
 class Policy(IntEnum):
     """The scheduler. EJB is EASY with elastic jobs."""
@@ -76,6 +78,7 @@ def run(
     folds: bool = False,
     short_runs: float = 0.0,
     stops: bool = False,
+    look: Callable[[World], None] | None = None,
 ) -> Outcome:
     """Simulate every job to its end.
 
@@ -89,7 +92,8 @@ def run(
     only else checkpointed. `short_runs`: candidates
     that could start at once are rigid where runs like them took less than so many times what starts and ends cost
     (:mod:`ejbd.core.shortruns`); 0: none is. `stops`: a queue where elastic jobs have lately been late makes none
-    elastic for a while (:mod:`ejbd.core.lateness`). Raises SimulationError where an invariant does not hold.
+    elastic for a while (:mod:`ejbd.core.lateness`). `look` is shown the world every few events, and may change it.
+    Raises SimulationError where an invariant does not hold.
     """
     asked = parameters or BundlingParameters()
     if candidates is None:
@@ -110,7 +114,7 @@ def run(
             )  # fmt: skip
             return w, int(policy), int(ties), kernel_rules(asked, arrays=arrays), checking
 
-        played = play(_game(workload, policy, make), way, again)
+        played = play(_game(workload, policy, make, look), way, again)
         elapsed_s += played.elapsed_s
         kernels_s += played.kernels_s
         way = Way.COMPILED if played.compiled else way
@@ -133,7 +137,12 @@ def alike(workload: Workload) -> Any:
     return np.where(workload.users < 0, -1, np.unique(both, axis=0, return_inverse=True)[1].reshape(-1))
 
 
-def _game(workload: Workload, policy: Policy, make: Callable[[bool], tuple[Any, ...]]) -> Game:
+def _game(
+    workload: Workload,
+    policy: Policy,
+    make: Callable[[bool], tuple[Any, ...]],
+    look: Callable[[World], None] | None = None,
+) -> Game:
     """What is to be played, and what it takes about (an event of an interpreted EASY 10 us)."""
     jobs = len(workload)
     what = f"{workload.name}, {policy.name.lower()}"
@@ -142,7 +151,8 @@ def _game(workload: Workload, policy: Policy, make: Callable[[bool], tuple[Any, 
         return float(state[0].count[NEXT]) / max(1, jobs)
 
     if policy is Policy.EJB:
-        return Game(what, engine.play_elastic, make, done, 50e-6 * jobs, 60.0)
+        game = Game(what, engine.play_elastic, make, done, 50e-6 * jobs, 60.0)
+        return game if look is None else replace(game, look=lambda state: look(state[0]), every=LOOK_EVERY)
     return Game(what, engine.play_rigid, make, done, 15e-6 * jobs, 15.0)
 
 

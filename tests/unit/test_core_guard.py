@@ -135,19 +135,20 @@ def test_what_is_borrowed_is_given_back_but_not_what_is_over_soon() -> None:
     assert not may_give_back(8, 4, 1000, 1000, OFF.rules)
 
 
-RUNS_S = 10_000.0  # how long runs last: a move may take 600 s of that at best
+RUNS_S = 10_000.0  # how long runs last: a move may take 450 s of that at best
 KNOWN = replace(LIVE, runs_s=RUNS_S)
 
 
 @pytest.mark.parametrize(
     ("degree", "seconds", "lambda_s", "start_up_s", "late"),
     [
-        (2, 5000, 500, 70, False),
-        (2, 5000, 500, 71, True),
-        (8, 5000, 270, 0, False),
-        (8, 5000, 271, 0, True),
-        (2, 300, 1800, 600, False),  # over by then
-        (2, 301, 1800, 600, True),
+        (2, 5000, 400, 19, False),
+        (2, 5000, 400, 21, True),
+        (8, 5000, 195, 0, False),
+        (8, 5000, 196, 0, True),
+        (8, 150, 200, 25, False),  # over by half of five minutes, with moves of half of the longest
+        (8, 151, 200, 25, True),
+        (2, 1, 450, 0, True),
         (1, 5000, 1800, 600, False),  # nothing is over-subscribed
     ],
 )
@@ -165,27 +166,27 @@ def test_with_how_long_moves_room_is_borrowed_has_no_step_in_delta_degree_or_run
     def longest(delta: float = 1.0, degree: int = 2, runs_s: float = RUNS_S) -> float:
         return longest_move_s(64, degree, replace(LIVE, delta=delta, runs_s=runs_s).rules)
 
-    assert longest() == pytest.approx(570.0)
+    assert longest() == pytest.approx(420.0)
     by_delta = [longest(delta=1.0 + step / 100) for step in range(100)]
     assert all(0.0 <= before - after <= 10.0 for before, after in pairwise(by_delta))
     assert by_delta[-1] < 0.0, "from 1.8 on at none"
     by_degree = [longest(degree=degree) for degree in range(2, 9)]
-    assert by_degree == sorted(by_degree, reverse=True) and by_degree[-1] == pytest.approx(270.0)
+    assert by_degree == sorted(by_degree, reverse=True) and by_degree[-1] == pytest.approx(195.0)
     by_runs = [longest(runs_s=1000.0 * step) for step in range(1, 100)]
-    assert all(after - before == pytest.approx(57.0) for before, after in pairwise(by_runs))
+    assert all(after - before == pytest.approx(42.0) for before, after in pairwise(by_runs))
     assert longest(runs_s=0.0) == longest(runs_s=9000.0), "where nothing has ended yet"
 
 
 def test_what_a_suspended_run_has_to_be_worth_grows_without_a_step() -> None:
-    """With runs of 10,000 s no move of 1500 s and more is worth it."""
+    """With runs of 10,000 s no move of 450 s and more is worth it."""
 
     def worth(lambda_s: float, runs_s: float = RUNS_S) -> float:
         return worth_suspending_s(replace(LIVE, lambda_s=lambda_s, runs_s=runs_s).rules)
 
     assert [worth(lambda_s, 1e12) for lambda_s in (0, 50, 100, 600, 1000)] == pytest.approx([0, 50, 200, 7200, 12_000])
-    assert worth(750) == pytest.approx(2 * 12 * 750)
-    assert worth(1500) == worth(2000) == math.inf
-    grown = [worth(lambda_s) for lambda_s in range(1400)]
+    assert worth(225) == pytest.approx(2 * 4.5 * 225)
+    assert worth(450) == worth(2000) == math.inf
+    grown = [worth(lambda_s) for lambda_s in range(420)]
     assert all(0 <= after - before < 0.1 * max(100, after) for before, after in pairwise(grown))
     assert worth_suspending_s(replace(OFF, lambda_s=1000).rules) == 1000
 
@@ -195,8 +196,8 @@ def test_what_a_suspended_run_has_to_be_worth_grows_without_a_step() -> None:
     [
         ("1.79", 2, 5000, False),
         ("1.8", 2, 5000, True),
-        ("3", 2, 300, False),  # over within five minutes
-        ("3", 2, 301, True),
+        ("3", 2, 211, False),  # over within five minutes, less what moves of two minutes leave of them
+        ("3", 2, 212, True),
         ("3", 1, 5000, False),  # nothing is over-subscribed
         ("2:1.1,8:1.9", 2, 5000, False),
         ("2:1.1,8:1.9", 8, 5000, True),
@@ -224,15 +225,18 @@ def starts(params: BundlingParameters, *room: tuple[int, float], requested: floa
 
 
 def test_a_start_with_a_long_move_waits_for_its_full_width() -> None:
-    slow = replace(KNOWN, lambda_s=510, start_up_s=61)
+    slow = replace(KNOWN, lambda_s=400, start_up_s=21)
     refused = starts(slow, (8, UNLIMITED))
     assert (refused.kind, refused.requests) == (DecisionKind.NOTHING, ())
-    assert "could not be given back in time: a move takes 571 s" in refused.reason
+    assert "could not be given back in time: a move takes 421 s" in refused.reason
     assert starts(replace(slow, guard=Guard.OFF), (8, UNLIMITED)).kind is DecisionKind.START
-    assert starts(replace(slow, start_up_s=60), (8, UNLIMITED)).kind is DecisionKind.START
+    assert starts(replace(slow, start_up_s=19), (8, UNLIMITED)).kind is DecisionKind.START
     assert starts(slow, (16, UNLIMITED)).kind is DecisionKind.START, "nothing is over-subscribed"
-    assert starts(slow, (8, UNLIMITED), requested=119).kind is DecisionKind.START, "61 + 238 s are within five minutes"
-    assert starts(slow, (8, UNLIMITED), requested=120).kind is DecisionKind.NOTHING
+    slow = replace(slow, lambda_s=421, start_up_s=0)
+    assert starts(slow, (8, UNLIMITED), requested=9).kind is DecisionKind.START, (
+        "18 s of 300 s, nearly all of them gone"
+    )
+    assert starts(slow, (8, UNLIMITED), requested=10).kind is DecisionKind.NOTHING
 
 
 def test_room_that_ends_is_not_taken_over_subscribed_with_a_long_move_either() -> None:
@@ -259,7 +263,7 @@ def test_a_dear_start_waits_for_its_full_width_and_says_why() -> None:
     assert "would cost the others too much at this degree: Delta is 2" in starts(dear, (8, UNLIMITED)).reason
     assert starts(replace(dear, guard=Guard.OFF), (8, UNLIMITED)).kind is DecisionKind.START
     assert starts(dear, (16, UNLIMITED)).kind is DecisionKind.START
-    assert starts(dear, (8, UNLIMITED), requested=75).kind is DecisionKind.START, "75 s become five minutes"
+    assert starts(dear, (8, UNLIMITED), requested=52).kind is DecisionKind.START, "52 s become 208"
 
 
 # What start-up, giving back and pace do to decisions

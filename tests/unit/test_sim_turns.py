@@ -33,7 +33,7 @@ from ejbd.sim.world import (
 )  # fmt: skip
 
 TURNS = BundlingParameters(
-    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, j0_in_turn=True
+    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=120.0, j0_in_turn=True
 )
 
 

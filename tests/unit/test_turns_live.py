@@ -38,7 +38,7 @@ from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
 RULES = BundlingParameters(
-    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=600.0, j0_in_turn=True
+    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=200.0, j0_in_turn=True
 )
 
 

@@ -10,7 +10,11 @@ Until it is back, the waiting job has waited for the checkpoint. How much that i
 cluster: ten minutes are little beside runs of a day, and much beside runs of an hour. So room is borrowed while a move
 takes a small part of that at most, the smaller the higher the degree and its Delta are (:func:`longest_move_s`); and at
 full width for a while only where it makes the work of several moves, the more the longer they are beside that
-(:func:`worth_suspending_s`). Neither has a step in lambda, start-up or Delta.
+(:func:`worth_suspending_s`). What is over soon is borrowed at any price, the sooner it has to be over the longer they
+are (:func:`short_s`). None of this has a step in lambda, start-up or Delta.
+
+Where moves are longer than that part of how long runs last, there is next to nothing to gain, and whatever is done all
+the same changes what starts when for all that come later. So there all three end together, and all is as under EASY.
 
 Kernels for both worlds.
 """
@@ -25,12 +29,12 @@ from ejbd.core.kernel import Floats, Ints, kernel
 from ejbd.core.progress import degree
 
 LONGEST_MOVE_S = 300.0  # that a checkpoint may take at least until promised room has to be there, if twice as long
-PART_OF_RUNS = 0.06  # how long a move may take at degree 2 and Delta 1, start-up and all, of how long runs last here
+PART_OF_RUNS = 0.045  # how long a move may take at degree 2 and Delta 1, start-up and all, of how long runs last here:
+# with longer ones nothing is borrowed, no run is begun that is to be suspended, and none for being short
 UNKNOWN_RUNS_S = 9000.0  # how long they are thought to last before any has ended: real logs have 30,000 and more
 DEAREST = 1.8  # Delta at a degree, measured by the pace at full width, from which on nothing is borrowed at it
-SHORT_S = 300.0  # what is over by then may be borrowed at any price
+SHORT_S = 300.0  # with moves of no time, what is over by then may be borrowed at any price
 PART_FOR_PLANS = 0.003  # of that: what room costs another job beside the move, by walltimes that end later
-PART_FOR_SUSPENDING = 0.15  # of how long runs last: with longer moves no run is begun that is to be suspended
 WORTH_MOVES_AT_MOST = 12.0  # what a suspended run makes, of a short move: its two are at most a seventh of it all
 WORTH_ONE_S = 50.0  # with moves of so long, and shorter ones, it makes one; with longer ones so many times as many
 WORTH_MOVES = 2.0  # what is over within so many moves is not given back
@@ -60,6 +64,18 @@ def longest_move_s(processes: int, rung: int, rules: Rules) -> float:
     return (PART_OF_RUNS * left / math.sqrt(narrow / 2.0) - PART_FOR_PLANS) * lasting(rules)
 
 
+@kernel
+def left_of_runs(rules: Rules) -> float:
+    """1 with moves of no time, 0 or less with those that are too long beside how long runs last here."""
+    return 1.0 - (rules.lambda_s + rules.start_up_s) / (PART_OF_RUNS * lasting(rules))
+
+
+@kernel
+def short_s(rules: Rules) -> float:
+    """What is over by then may be borrowed at any price."""
+    return SHORT_S * max(0.0, left_of_runs(rules))
+
+
 def longest_coming_s(lambda_s: float, start_up_s: float) -> float:
     """How long room that was promised to a job may be on its way at most: a checkpoint, twice as long as thought."""
     return 2.0 * max(LONGEST_MOVE_S, lambda_s + start_up_s)
@@ -68,7 +84,7 @@ def longest_coming_s(lambda_s: float, start_up_s: float) -> float:
 @kernel
 def comes_late(processes: int, rung: int, seconds: float, rules: Rules) -> bool:
     """Whether room that is taken at this rung for so long could not be given back in time."""
-    if rules.guard == 0 or rung <= 1 or seconds <= SHORT_S:
+    if rules.guard == 0 or rung <= 1 or seconds <= short_s(rules):
         return False
     return rules.lambda_s + rules.start_up_s > longest_move_s(processes, rung, rules)
 
@@ -76,7 +92,7 @@ def comes_late(processes: int, rung: int, seconds: float, rules: Rules) -> bool:
 @kernel
 def is_dear(processes: int, rung: int, seconds: float, rules: Rules) -> bool:
     """Whether this rung costs too much to borrow room for so long, whatever a move takes."""
-    if rules.guard == 0 or rung <= 1 or seconds <= SHORT_S:
+    if rules.guard == 0 or rung <= 1 or seconds <= short_s(rules):
         return False
     return dearness(processes, rung, rules) >= DEAREST
 
@@ -87,7 +103,7 @@ def worth_suspending_s(rules: Rules) -> float:
     move_s = rules.lambda_s + rules.start_up_s
     if rules.guard == 0:
         return move_s
-    left = 1.0 - move_s / (PART_FOR_SUSPENDING * lasting(rules))
+    left = left_of_runs(rules)
     if left <= 0.0:
         return math.inf
     return min(WORTH_MOVES_AT_MOST, max(1.0, move_s / WORTH_ONE_S)) * move_s / left

@@ -37,7 +37,8 @@ from ejbd.studies.paper.madeup import (
     pooled,
     seeds_told,
 )
-from ejbd.studies.paper.turns import FEW_JOBS, TIMES, Loser, figures_of
+from ejbd.studies.paper.stopping import FEW_JOBS
+from ejbd.studies.paper.turns import TIMES, Loser, figures_of
 
 ONE_IN = 64  # processors: of so many there is one more
 DRAWN = 0.01  # of a run time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from ejbd.sim.metrics import Outcome
 from ejbd.sim.run import Policy, run
 from ejbd.sim.targets import TargetRuns, run_targets
 from ejbd.sim.workload import Workload
+from ejbd.sim.world import World
 
 EASY, EJB, TARGETS = 1.0, 4.0, 27.0  # what a job of the log costs in each, about: benchmarks/sim_speed.py
 _MANY = 100  # simulations are to come, so that compiling is worth it unless the logs are small
@@ -37,11 +38,18 @@ class PaperRuns:
             return run(workload, Policy.EASY, again=_MANY)
 
     def ejb(
-        self, what: str, workload: Workload, min_processors: int, parameters: BundlingParameters | None = None
+        self,
+        what: str,
+        workload: Workload,
+        min_processors: int,
+        parameters: BundlingParameters | None = None,
+        look: Callable[[World], None] | None = None,
     ) -> Outcome:
-        """The whole log with all jobs of that width elastic."""
+        """The whole log with all jobs of that width elastic. `look` is shown the world as it is played."""
         with self._part(f"{what}, all elastic", workload, EJB):
-            return run(workload, Policy.EJB, parameters=parameters, min_processors=min_processors, again=_MANY)
+            return run(
+                workload, Policy.EJB, parameters=parameters, min_processors=min_processors, again=_MANY, look=look
+            )
 
     def targets(self, what: str, workload: Workload, baseline: Outcome, **words: Any) -> TargetRuns:
         """Every target of the log as the one elastic job."""

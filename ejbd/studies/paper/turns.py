@@ -16,10 +16,12 @@ from ejbd.sim.settings import Source, load
 from ejbd.sim.workload import Workload
 from ejbd.studies.paper.guard import logs_in
 from ejbd.studies.paper.runs import EASY, EJB, PaperRuns
+from ejbd.studies.paper.stopping import FEW_JOBS, Stopping
 
 PLACES = ((1.0, 120.0), (1.0, 600.0), (1.5, 120.0))  # Delta, lambda in seconds
+OFF, ON, STOPS, STOPS_LATE = "off", "on", "off, stops", "off, stops for late"  # of turns, and a rule that stops
+RULES = (OFF, ON, STOPS, STOPS_LATE)
 LOSERS = ("log", "Delta", "lambda (s)", "turns", "user", "jobs", "EASY (s)", "EJB (s)", "times")
-FEW_JOBS = 10  # of a user: those with fewer do not count
 TIMES, MORE_S = (
     1.5,
     600.0,
@@ -42,40 +44,48 @@ class Loser:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One log at one place: changes of the mean turnaround against EASY in per cent, and its users with some jobs."""
+    """One log at one place: changes of the mean turnaround against EASY in per cent, and its users with some jobs.
+
+    `stopped`: for which share of the time nothing was elastic (:mod:`ejbd.studies.paper.stopping`).
+    """
 
     log: str
     delta: float
     lambda_s: float
-    turns: bool
+    turns: str
     all_jobs: float
     elastic: float
     others: float
     users: int
     lose_much: tuple[Loser, ...]  # the worst first
     worst_times: float
+    stopped: float = 0.0
 
 
 def reproduce_turns(traces: Path, out: Path, *, limit: int | None = None) -> list[Path]:
     """Play the logs that are in `traces` and write turns.md, turns.json and turns.csv to `out`."""
     loads = {known.name: load(Source(path, known.processors, limit=limit)) for known, path in logs_in(traces)}
     jobs = sum(len(one) for one in loads.values())
-    runs = PaperRuns(jobs * (EASY + 2 * len(PLACES) * EJB))
+    runs = PaperRuns(jobs * (EASY + len(RULES) * len(PLACES) * EJB))
     lines = []
     for name, workload in loads.items():
         easy = runs.easy(name, workload)
         for delta, lambda_s in PLACES:
-            for turns in (False, True):
+            for rule in RULES if workload.users is not None else (OFF, ON):
                 given = BundlingParameters(
                     suspend=True,
                     order=Order.LEAST_WORK,
                     guard=Guard.ON,
                     delta=delta,
                     lambda_s=lambda_s,
-                    j0_in_turn=turns,
+                    j0_in_turn=rule == ON,
                 )
-                ejb = runs.ejb(f"{name}, Delta {delta:g}, lambda {lambda_s:g} s", workload, 8, given)
-                lines.append(Line(name, delta, lambda_s, turns, *figures_of(workload, easy, ejb)))
+                stopping = None
+                if rule in (STOPS, STOPS_LATE):
+                    stopping = Stopping(workload, easy, only_waiting=rule == STOPS_LATE)
+                ejb = runs.ejb(f"{name}, Delta {delta:g}, lambda {lambda_s:g} s", workload, 8, given, stopping)
+                stopped = 0.0 if stopping is None else stopping.stopped
+                lines.append(Line(name, delta, lambda_s, rule, *figures_of(workload, easy, ejb), stopped))
     return write(out, lines, limit)
 
 
@@ -112,11 +122,12 @@ def _users(workload: Workload, kept: Any, before: Any, after: Any) -> list[Loser
 def write(out: Path, lines: list[Line], limit: int | None) -> list[Path]:
     """turns.md, turns.json and turns.csv; the page first."""
     out.mkdir(parents=True, exist_ok=True)
-    head = ["log", "Delta", "lambda (s)", "turns", "all", "elastic", "others", "users", "that lose much", "worst"]
+    head = ["log", "Delta", "lambda (s)", "turns", "all", "elastic", "others", "users", "that lose much", "worst",
+            "stopped"]  # fmt: skip
     rows = [
-        [one.log, f"{one.delta:g}", f"{one.lambda_s:g}", "on" if one.turns else "off", f"{one.all_jobs:+.1f} %",
+        [one.log, f"{one.delta:g}", f"{one.lambda_s:g}", one.turns, f"{one.all_jobs:+.1f} %",
          f"{one.elastic:+.1f} %", f"{one.others:+.1f} %", str(one.users), str(len(one.lose_much)),
-         f"{one.worst_times:.1f} times"]
+         f"{one.worst_times:.1f} times", f"{100 * one.stopped:.0f} %"]
         for one in lines
     ]  # fmt: skip
     losers = [
