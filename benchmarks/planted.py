@@ -349,6 +349,6 @@ FAULTS = (
         "wrong place",
         "hosts = [names[seat.worker] for seat in sorted(seats)]",
         "hosts = [names[seat.worker] for seat in sorted(seats, reverse=True)]",
-        ("unit/test_manager_mpirun", "acceptance/test_journey_profile"),
+        ("unit/test_manager_mpirun",),
     ),
 )

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.fakes.daemon import until
@@ -43,8 +44,15 @@ def test_both_run_at_once_and_the_containers_are_told_last(
     assert ("ended with 1: compose-test: WRONG: a node" in done.stderr) == bool(containers)
 
 
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_the_containers_are_taken_down_where_it_is_told_to_stop_or_killed(tmp_path: Path, how: signal.Signals) -> None:
+def test_nothing_is_left_where_it_is_told_to_stop_or_killed(tmp_path: Path, how: signal.Signals) -> None:
     run = place(
         tmp_path,
         test="echo $$ >suite; sleep 60",
@@ -57,6 +65,7 @@ def test_the_containers_are_taken_down_where_it_is_told_to_stop_or_killed(tmp_pa
         process.send_signal(how)
         assert process.wait(PATIENCE_S) == (143 if how == signal.SIGTERM else -how)
         until((tmp_path / "down").exists, "the containers were left", PATIENCE_S)
+        until(lambda: not runs(int(suite.read_text())), "the suite was left", PATIENCE_S)
     finally:
         with contextlib.suppress(OSError, ValueError):
             os.killpg(int(suite.read_text()), signal.SIGKILL)

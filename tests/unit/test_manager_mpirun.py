@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ejbd.core.placing import Seat
+from ejbd.manager.facts.placing.checkpointing import spread
 from ejbd.manager.facts.placing.mpi import linked_with
 from ejbd.manager.facts.placing.mpirun import doubt, with_launcher
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, read
+from ejbd.store.models import Worker
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
@@ -87,3 +90,14 @@ def test_a_program_that_names_no_mpi_has_that_of_its_mpirun(tmp_path: Path) -> N
     assert with_launcher(replace(spec_of(tmp_path, "srun ./ejb-own-heat"), profile={"name": "own"})).mpi == "auto"
     mpirun(tmp_path, b"\x7fELF HYDRA")
     assert with_launcher(own).mpi == "auto"
+
+
+def test_one_mpirun_is_told_on_which_worker_each_rank_sits() -> None:
+    workers = [Worker(id=id, address=address) for id, address in (("a", "10.0.0.1"), ("b", "10.0.0.2"))]
+    told = spread({"argv": ["mpirun"]}, [Seat(2, "a", 1), Seat(0, "b", 0), Seat(1, "a", 0)], workers)
+    assert told["a"]["hosts"] == told["b"]["hosts"] == ["ejb-w2", "ejb-w1", "ejb-w1"], "in the order of the ranks"
+    assert (told["a"]["host"], told["b"]["host"]) == ("ejb-w1", "ejb-w2")
+    assert not told["a"]["shares"]
+    workers[1].address = "10.0.0.1"
+    assert spread({"argv": ["mpirun"]}, [Seat(0, "b", 0), Seat(1, "a", 0)], workers)["b"]["shares"]
+    assert spread({"argv": ["mpirun"]}, [Seat(0, "a", 0)], workers[:1]) == {}, "one worker has all of them"
