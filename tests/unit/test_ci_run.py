@@ -35,12 +35,16 @@ def test_both_run_at_once_and_the_containers_are_told_last(
     meet = "meet() { touch $1; until [ -e $2 ]; do sleep 0.05; done; }; meet"
     run = place(
         tmp_path,
-        test=f"{meet} a b; echo suite; exit {suite}",
+        test=f"{meet} a b; echo 5 passed in 1s; exit {suite}",
         compose_test=f"{meet} b a; echo compose-test: WRONG: a node; exit {containers}",
     )
     done = subprocess.run([run], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == code, done
-    assert done.stdout.splitlines() == ["suite", "compose-test: WRONG: a node"]
+    assert done.stdout.splitlines() == [
+        "5 passed in 1s",
+        "compose-test: WRONG: a node",
+        f"ci: the suite ended with {suite}: 5 passed in 1s",
+    ]
     assert ("ended with 1: compose-test: WRONG: a node" in done.stderr) == bool(containers)
 
 
