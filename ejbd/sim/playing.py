@@ -43,7 +43,7 @@ class Game:
     guess_s: float
     compile_s: float
     look: Callable[[tuple[Any, ...]], None] | None = None
-    every: int = _FIRST_STEPS
+    every: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def play(game: Game, way: Way = Way.AUTO, again: float = 1) -> Played:
         part, kernels_s = _compiled(game, state)
     else:
         state, part = game.make(False), game.part
-    fast, steps = at_once, game.every
+    fast, steps = at_once, game.every or _FIRST_STEPS
     cpu = time.process_time()  # by which is decided: others may be busy here, and would be while it compiles
     while True:
         batch = time.perf_counter()
