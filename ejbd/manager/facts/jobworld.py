@@ -18,10 +18,11 @@ from ejbd.core.parameters import Parameters, said_by_job
 from ejbd.core.penalty import AtDegree, Penalty, penalty
 from ejbd.core.policy import Policy, policy_named
 from ejbd.core.progress import degree
-from ejbd.core.rungs import Rungs, parse_widths, rungs_of
+from ejbd.core.rungs import Rungs, Shape, parse_widths, rungs_of
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.view import BatchState
+from ejbd.manager.facts.batchjob.fitting import ranks_a_node
 from ejbd.manager.facts.jobrows import JobRows
 from ejbd.manager.facts.missed import missed_s
 from ejbd.manager.facts.past.history import work_of
@@ -201,6 +202,7 @@ class JobWorld(JobRows):
             measured=self.measured_widths,
             moves_s=self._moves_to(),
             barred=self.broken_widths if profile else (),
+            node=ranks_a_node(self.needs, self.ctx.view, self.job.queue) if shape is Shape.NODES else 0,
         )
 
     def _most_ranks(self) -> int:

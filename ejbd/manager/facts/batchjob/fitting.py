@@ -119,6 +119,12 @@ def fitted(spec: JobSpec, view: ClusterView | None, queue: str, omax: int) -> Fi
     return _with_memory(spec, needs, sizes, view, omax)
 
 
+def ranks_a_node(needs: Needs, view: ClusterView | None, queue: str) -> int:
+    """How many ranks the largest node of a queue holds where no other job uses it; 0: not known."""
+    sizes = _of_view(view).of(queue, needs) if view is not None else None
+    return 0 if sizes is None else needs.per_node or max(1, sizes.processors // needs.processors)
+
+
 def _names(expression: str, view: ClusterView) -> frozenset[str]:
     """Those of the named nodes that there are."""
     if not expression or "/" in expression:
