@@ -12,11 +12,13 @@ import pytest
 
 from ejbd.api.models.plans import ApplicationView
 from ejbd.cli.show.jobs import application_lines
+from ejbd.core.memory import Memory
 from ejbd.errors import EjbError
 from ejbd.files.profilefiles import MOST_SENT_BYTES, to_send
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.appprofile import programs_of, unfit, why_not, with_profile
 from ejbd.manager.jobspec import JobRequest, Overrides, read
+from ejbd.manager.jobspec.wants import Wants
 from ejbd.profiles.reading import SHIPPED, read_all
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -219,6 +221,25 @@ async def test_a_dry_run_and_explain_say_the_profile_and_its_widths(live: LiveWo
     job = await running_on_four(live)
     explained = (await live.manager.explain(job))["application"]
     assert explained is not None and explained["now"] == 4 and explained["why"] == ""
+
+
+async def test_a_program_that_needs_the_same_memory_in_all_asks_for_more_on_fewer_processors(
+    live: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = {"own": PROFILES["own"].model_copy(update={"memory": Memory.WHOLE})}
+    monkeypatch.setattr("ejbd.manager.facts.placing.appprofile._known", lambda own: whole)
+    live.batch.node_processors, live.batch.node_memory_mb = 4, 1000
+    job = await running_on_four(live, wants=Wants(memory_per_processor_mb=50))
+    asked = {request.processors: request.options for request in live.batch.requests.values()}
+    assert asked == {16: ("--mem-per-cpu=50M",), 4: ("--mem-per-cpu=200M",)}
+    explained = (await live.manager.explain(job))["application"]
+    assert explained is not None and explained["least_by_memory"] == 1
+    plan = await live.plan(**OWN, wants=Wants(memory_per_processor_mb=200))
+    found, decision = plan["application"], plan["decision"]
+    assert found is not None and found["least_by_memory"] == 4 and min(one["ranks"] for one in found["widths"]) == 4
+    lines = application_lines(ApplicationView.model_validate(found).model_dump())
+    assert any("fewer than 4 ranks each would need more memory than a node has" in line for line in lines), lines
+    assert decision is not None and decision["kind"] == "nothing", "four processors are free, of one node alone"
 
 
 def launch_file(folder: Path, *argv: str) -> str:
