@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ejbd._workers.ejb_worker.profiles.matching import matches
+from ejbd._workers.ejb_worker.profiles.wrapping import unwrapped
 from ejbd.api.models.plans import ApplicationView
 from ejbd.cli.show.jobs import application_lines
 from ejbd.core.memory import Memory
@@ -277,6 +279,62 @@ def test_the_program_of_a_launch_is_read_out_of_the_script(tmp_path: Path, launc
     script = f"#!/bin/sh\n#SBATCH -n 16 -t 10\n{launch}\n"
     spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
     assert [words[: len(program)] for words in programs_of(spec)] == [program]
+
+
+MD = "lmp -in in.melt"
+
+
+@pytest.mark.parametrize(
+    ("command", "tools"),
+    [
+        (f"apptainer exec melt.sif {MD}", "apptainer exec melt.sif"),
+        (f"/opt/bin/apptainer -q exec --nv -B /data:/d --env=A=1 -- m.sif {MD}", None),
+        (f"singularity run --cleanenv --bind /scratch docker://x/lmp:1 {MD}", None),
+        (f"apptainer exec --pwd /case m.sif {MD}", None),
+        (f"apptainer exec --cwd $PWD m.sif {MD}", None),
+        (f"ch-run --cd /case -b /data:/d /var/img -- {MD}", None),
+        (f"ch-run --cd=/case -w img {MD}", None),
+    ],
+)
+def test_the_program_in_a_container_is_seen_behind_its_wrappers_words(command: str, tools: str | None) -> None:
+    words = command.split()
+    found = unwrapped(words, "/case")
+    assert found.program == MD.split() and found.wrapper + found.program == words
+    assert matches(PROFILES["lammps"], found.program) and not matches(PROFILES["lammps"], words)
+    assert found.tools == (tools.split() if tools else ["exec" if one == "run" else one for one in found.wrapper])
+    assert unwrapped(MD.split(), "/case").wrapper == []
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (f"apptainer exec --fancy x m.sif {MD}", "the option --fancy is not known"),
+        (f"apptainer exec --pwd /other m.sif {MD}", "it runs in /other, but"),
+        (f"apptainer exec -C m.sif {MD}", "apptainer -C: the folder in which the launch runs has to be there"),
+        (f"apptainer exec instance://melt {MD}", "what an instance has"),
+        ("singularity run m.sif", "singularity: the program is not named"),
+        ("apptainer exec --bind", "--bind needs a value"),
+        ("apptainer shell m.sif", "only what it starts by exec or run"),
+        (f"ch-run img -- {MD}", "say --cd"),
+        (f"podman run img {MD}", "podman: no profile is looked for"),
+    ],
+)
+def test_why_no_profile_is_found_in_a_container_is_a_sentence(tmp_path: Path, command: str, says: str) -> None:
+    spec = read(JobRequest(cwd=str(tmp_path), command=tuple(command.split()), overrides=Overrides(ntasks="4"))).spec
+    taken, note = with_profile(replace(spec, engine="auto"), False)
+    assert taken.profile is None and note.startswith("no profile is taken: ") and says in note, note
+    with pytest.raises(EjbError, match="no profile is for what the job launches: "):
+        with_profile(replace(spec, engine="profile"), False)
+    why = why_not(launch_file(tmp_path, *command.split()), json.dumps(PROFILES["lammps"].model_dump(mode="json")))
+    assert says in why
+
+
+def test_a_script_that_launches_a_container_has_the_profile_of_what_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "in.melt").write_text("fix h all halt 20 v_s > 0\nwrite_restart melt.last\n")
+    script = f"#!/bin/sh\n#SBATCH -n 16 -t 10\nsrun apptainer exec -B /data melt.sif {MD}\n"
+    spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
+    taken, note = with_profile(replace(spec, engine="auto"), False)
+    assert taken.profile is not None and taken.profile["name"] == "lammps" and note == ""
 
 
 HOSTILE = """
