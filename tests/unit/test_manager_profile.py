@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,26 @@ async def test_a_node_that_the_batch_system_takes_back_is_left_by_its_profile(li
     assert 2 in stops, "told to stop by its profile, before its node is taken"
     last = live.epochs(job)[-1]
     assert last.restart_from == 2 and first not in last.members, told(live, job)
+
+
+async def test_before_a_subjobs_walltime_is_over_it_is_stopped_and_goes_on_with_the_ranks_of_the_others(
+    live: LiveWorld,
+) -> None:
+    job = await running_on_four(live, walltime_s=400.0)
+    await live.poll(20)
+    second = live.subjobs(job)[2].id
+    granted, live.batch.start = live.batch.start, partial(live.batch.start, walltime_s=100)  # type: ignore[method-assign]
+    await live.begin(second)
+    live.batch.start, live.batch.free = granted, 0  # type: ignore[method-assign]
+    await live.poll(1)
+    await live.work()
+    assert told(live, job) == [("stopped", 4, None), ("running", 8, 1)]
+    await live.poll(90)
+    await live.work()
+    assert told(live, job)[1:] == [("stopped", 8, 1), ("running", 4, 2)], "before the batch system ends it"
+    assert live.epochs(job)[-1].members == [f"{job}.1"] and not live.job(job).setbacks
+    starts = sorted({(one["epoch"], one["engine"], one["size"]) for one in payloads(live, "launch")})
+    assert starts == [(1, "profile", 4), (2, "profile", 8), (3, "profile", 4)]
 
 
 async def test_a_dry_run_and_explain_say_the_profile_and_its_widths(live: LiveWorld) -> None:

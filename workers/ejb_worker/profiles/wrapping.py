@@ -28,8 +28,8 @@ class Wrapped:
 
 
 class _Options:
-    """Those that are known: `plain` ones, those with a `value`, those with the `folder` in which the program
-    runs, and those that are `refused` (why)."""
+    """Those that are known: `plain` ones, those with a `value`, those with the `folder` in which the program runs,
+    and those that are `refused` (why)."""
 
     def __init__(self, plain: str, value: str, folder: str, refused: Mapping[str, str]) -> None:
         self.plain = frozenset(plain.split())
