@@ -8,10 +8,12 @@ come to hold; and a job that wants nodes to itself, or nodes of a kind, finds pl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ejbd.core.memory import each_of
 from ejbd.core.view import BatchJobView, ClusterView, NodeView, QueueView
 
 
@@ -22,11 +24,12 @@ class Needs:
 
     `whole_nodes`: nodes that no other job uses, `per_node` places on each. `only` and `never` are names of nodes
     (`only` empty: any), `features` words of which a node has `all_features` or one. `gres`: of each node, name and
-    number.
+    number. `whole_mb`: what all ranks need together, however many they are (0: each needs as much at any width).
     """
 
     processors: int = 1
     memory_mb: int = 0
+    whole_mb: int = 0
     omax: int | None = None
     whole_nodes: bool = False
     per_node: int | None = None
@@ -69,6 +72,32 @@ class Needs:
         if self.per_node is not None:
             found = min(found, self.per_node) if not self.whole_nodes or found >= self.per_node else 0
         return found
+
+    def at(self, width: int) -> Needs:
+        """The same of a rank where there are so many."""
+        return replace(self, memory_mb=each_of(self.whole_mb, width)) if self.whole_mb else self
+
+    def room_of_whole(self, nodes: Iterable[NodeView], places: int, width_on: Callable[[int], int], unit: int) -> int:
+        """Of so many places (in units) as many as have the memory of all ranks together now, were there no others.
+
+        `width_on`: how many ranks run on so many places.
+        """
+        free = Counter(
+            (replace(self, memory_mb=0).free(node), node.free_memory_mb if node.memory_mb else None) for node in nodes
+        )
+        for fewer in range(places, 0, -max(1, unit)):
+            width = width_on(fewer)
+            if width < 1:
+                break
+            each = each_of(self.whole_mb, width)
+            if sum(self._with(each, *of) * count for of, count in free.items()) >= fewer:
+                return fewer
+        return 0
+
+    def _with(self, each_mb: int, places: int, memory_mb: int | None) -> int:
+        """How many of a node's free places its free memory holds (None: not told)."""
+        found = places if memory_mb is None else min(places, memory_mb // each_mb)
+        return found if found == places or not self.whole_nodes else 0
 
     def places(self, processors: int) -> int:
         """How many places so many processors are that were given to a subjob."""

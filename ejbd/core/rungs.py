@@ -29,12 +29,16 @@ class Shape(StrEnum):
     ANY = "any"
     DIVIDES = "divides"  # widths that divide P
     POWER_OF_TWO = "power-of-two"
+    NODES = "nodes"  # as many as whole nodes hold
 
-    def has(self, width: int, processes: int, most: int = 0) -> bool:
+    def has(self, width: int, processes: int, most: int = 0, node: int = 0) -> bool:
         """Whether a job of so many processes may run at this width; its own is always one.
 
         `most`: up to how many it may grow. Of `divides` those count above its own that its own and that number frame.
+        `node`: how many ranks a node holds; where that is not known (0), `nodes` takes any width.
         """
+        if self is Shape.NODES:
+            return width == processes or width % max(1, node) == 0
         if self is Shape.DIVIDES:
             return processes % width == 0 or (width % processes == 0 and most % width == 0)
         return self is Shape.ANY or width == processes or width & (width - 1) == 0
@@ -183,16 +187,18 @@ def rungs_of(
     most: int = 0,
     moves_s: Mapping[int, float] | None = None,
     barred: Collection[int] = (),
+    node: int = 0,
 ) -> Rungs:
     """The table of one job of P = `processes`.
 
     `measured`: speed by width, in any unit; the law stands beyond what was measured, and between two measured widths a
     straight line in logarithms does. `widths`: a list in the place of a shape. `least`: no width is below. `most`:
     up to how many it may grow (0: not beyond P). `moves_s`: a move's cost at some widths (seconds), by straight lines
-    at all others. `barred`: widths that it cannot have, its own too. Raises ValueError where nothing is left.
+    at all others. `barred`: widths that it cannot have, its own too. `node`: ranks on a node (0: not known).
+    Raises ValueError where nothing is left.
     """
     most = max(most, processes)
-    listed = sorted(set(widths) or {width for width in range(1, most + 1) if shape.has(width, processes, most)})
+    listed = sorted(set(widths) or {width for width in range(1, most + 1) if shape.has(width, processes, most, node)})
     candidates = {width for width in listed if least <= width <= most} | {processes}
     candidates -= set(barred)
     known = sorted((width, speed) for width, speed in (measured or {}).items() if width > 0 and speed > 0.0)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from ejbd.core.memory import Memory
 from ejbd.core.rungs import Shape
 
 STDOUT = "stdout"
@@ -190,6 +191,7 @@ class Profile(_Said):
     state: tuple[str, ...] = Field(min_length=1)
     resume: Resume = Resume()
     ranks: Ranks = Ranks()
+    memory: Memory = Memory.RANK
     env: dict[Variable, str] = Field(default_factory=dict)
     """Variables of its processes, at every start."""
     grace_s: float = Field(60.0, gt=0, le=86400)

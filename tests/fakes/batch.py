@@ -74,6 +74,7 @@ class MemoryBatch:
         self.blind = ""  # why the jobs of others are hidden
         self.jobs_a_processor = 1
         self.chains = False  # it waits for a job by its number, as Slurm does
+        self.node_memory_mb = self.node_free_mb = 0  # what each has, and has free (0: all of it)
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
     def of(self, tag: str) -> BatchJobView:
@@ -136,6 +137,9 @@ class MemoryBatch:
         width, nodes, free = self.node_processors or self.total, [], self.free
         for index in range(-(-self.total // width)):
             nodes.append(NodeView(f"n{index + 1}", width, min(width, free), True, self.queues))
+            if self.node_memory_mb:
+                has_mb, free_mb = self.node_memory_mb, self.node_free_mb or self.node_memory_mb
+                nodes[-1] = replace(nodes[-1], memory_mb=has_mb, free_memory_mb=free_mb)
             free -= nodes[-1].free
         queues = tuple(
             QueueView(

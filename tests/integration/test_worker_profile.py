@@ -72,6 +72,35 @@ def test_it_goes_on_at_two_other_widths_and_its_result_is_the_same(there: World)
     assert 0 < told[0] <= STEPS and told[1] == STEPS, "its log tells its progress"
 
 
+APPTAINER = """#!/bin/sh
+# As apptainer has it: the folder is there by the same name; with --cleanenv the container has what is passed on alone.
+[ "$1 $2 $3 $4" = "exec --cleanenv --bind /data" ] && [ "$5" = field.sif ] || exit 98
+shift 5
+echo "$1" >>containers
+set -- PATH="$PATH" IN_CONTAINER=1 EJB_SIZE="$APPTAINERENV_EJB_SIZE" \\
+    ${APPTAINERENV_EJB_RESTART_DIR:+EJB_RESTART_DIR="$APPTAINERENV_EJB_RESTART_DIR"} \\
+    EJB_RANK="$EJB_RANK" PMI_RANK="$PMI_RANK" "$@"
+exec env -i "$@"
+"""
+
+
+def test_a_program_in_a_container_goes_on_in_it_and_so_is_what_prepares_it(there: World) -> None:
+    apptainer = there.spool / "bin" / "apptainer"
+    apptainer.parent.mkdir()
+    apptainer.write_text(APPTAINER)
+    apptainer.chmod(0o755)
+    one = Application(there, text=TEXT.replace(">> prepared", "in $IN_CONTAINER >> prepared"))
+    one.argv = [str(apptainer), "exec", "--cleanenv", "--bind", "/data", "field.sif", *one.argv]
+    one.begin(1)
+    stopped = one.stop()
+    assert stopped["ok"] and stopped["data"]["exits"] == {"0": 85}, stopped
+    one.begin(2, restart=1)
+    assert there.exits(2) == {0: 0, 1: 0}
+    assert (there.spool / "result.txt").read_text() == total(STEPS)
+    assert (there.spool / "prepared").read_text() == "1 to 2 in 1\n", "in the same container"
+    assert (there.spool / "containers").read_text().split() == [sys.executable, "sh", sys.executable, sys.executable]
+
+
 def test_a_code_that_is_above_all_signals_is_the_programs_own(there: World) -> None:
     """pw.x may leave with 255 where it is told to stop."""
     one = Application(there, "code=255", text=TEXT.replace("codes = [85]", "codes = [2, 255]"))

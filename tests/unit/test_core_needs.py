@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from ejbd.core.needs import PLAIN, Needs, features_of, seen_by
 from ejbd.core.placing import Host, place, place_wide
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, MemoryRules, NodeView, QueueView, Reservations
-from ejbd.manager.facts.batchjob.fitting import fitted, request_of
+from ejbd.manager.facts.batchjob.fitting import fitted, least_by_memory, request_of
 from ejbd.manager.jobspec import JobRequest, JobSpec, read
 
 NOW = 1000.0
@@ -75,6 +76,63 @@ def test_what_the_site_gives_who_does_not_ask_for_memory_counts_too() -> None:
     limited = view(node("n1"), counted=True, default_mb_per_processor=60, most_mb_per_processor=130)
     assert fit("-n 8", limited).needs.omax == 2
     assert fit("-n 8", view(node("n1"))).needs == PLAIN
+
+
+def whole(lines: str, seen: ClusterView, widths: str = "any") -> JobSpec:
+    """Of a profile whose program needs the same memory in all at each width."""
+    asked = replace(spec(lines), widths=widths, profile={"memory": "whole"})
+    found = fitted(asked, seen, "batch", 4)
+    assert not found.obstacle, found.obstacle
+    return found.spec
+
+
+def test_what_all_ranks_need_together_is_asked_for_by_fewer_of_them() -> None:
+    seen = view(node("n1"), node("n2"), counted=True)
+    for lines, each in (("-n 8 --mem-per-cpu=200M", 200), ("-N 4 -n 8 --mem=500M", 250)):
+        needs = whole(lines, seen).needs
+        assert (needs.memory_mb, needs.whole_mb, needs.omax) == (each, 8 * each, None)
+    job = whole("-n 8 --mem-per-cpu=200M", seen)
+    words = [request_of(job, width, seen, "batch", first=False).words for width in (8, 4, 3)]
+    assert words == [("--mem-per-cpu=200M",), ("--mem-per-cpu=400M",), ("--mem-per-cpu=534M",)]
+    alone = request_of(job, 3, seen, "batch", first=False, width=2)
+    assert alone.words == ("--mem-per-cpu=800M",), "two ranks are to fit where three processors are"
+    assert request_of(job, 8, seen, "batch", first=True).words == ("--mem-per-cpu=200M",)
+    nodes = whole("-N 2 -n 8 --mem=800M --exclusive", seen)
+    assert request_of(nodes, 4, seen, "batch", first=False).words == ("--exclusive", "--mem=1600M")
+
+
+def test_a_width_of_which_a_rank_needs_more_than_a_node_has_is_too_narrow() -> None:
+    seen = view(node("n1"), node("n2"), counted=True)
+    job = whole("-n 8 --mem-per-cpu=400M", seen)
+    assert least_by_memory(job.needs, seen, "batch") == 4, "of 3 each would need 1067 MB of 1000"
+    limited = view(node("n1"), node("n2"), counted=True, most_mb_per_processor=640)
+    assert least_by_memory(job.needs, limited, "batch") == 5
+    assert least_by_memory(job.needs, None, "batch") == least_by_memory(fit("-n 8", seen).needs, seen, "batch") == 1
+    nodes = whole("-N 4 -n 16 --mem=500M --exclusive", seen)
+    assert least_by_memory(nodes.needs, seen, "batch") == 8, "on whole nodes four ranks share what one has"
+
+
+def test_what_a_site_gives_by_default_is_no_need_and_stays_as_it_is() -> None:
+    seen = view(node("n1"), counted=True, default_mb_per_processor=125)
+    assert whole("-n 8", seen).needs == fit("-n 8", seen).needs
+
+
+def test_room_has_the_memory_of_all_ranks_on_as_few_as_there_are() -> None:
+    nodes = [node("n1", 4, free_mb=500), node("n2", 3, free_mb=900), node("n3", 2, memory_mb=0)]
+    needs = Needs(memory_mb=200, whole_mb=1200)
+
+    def room(of: list[NodeView], places: int, width_on: Callable[[int], int] = int, unit: int = 1) -> int:
+        return needs.room_of_whole(of, places, width_on, unit)
+
+    assert room(nodes[:2], 7) == 5, "there is room for 2 and 3, be it for six of 200 MB or for five of 240 MB"
+    assert room(nodes[:2], 7, lambda places: 1 << (places.bit_length() - 1)) == 4, "of five four would run, of 300 MB"
+    assert room(nodes[:2], 6, unit=2) == 4
+    assert room(nodes, 9) == 8, "what a node does not tell is no bound"
+    assert room(nodes[:1], 4) == 0, "500 MB are free, and 1200 needed"
+    assert room(nodes, 9, lambda places: places if places > 8 else 0) == 0, "there is no narrower width"
+    alone = replace(needs, whole_nodes=True, per_node=4)
+    assert alone.room_of_whole([node("n1"), node("n2", free_mb=500)], 8, int, 4) == 0
+    assert alone.room_of_whole([node("n1"), node("n2")], 8, int, 4) == 8, "of 150 MB each"
 
 
 def test_memory_of_a_node_is_shared_by_the_ranks_it_would_have() -> None:

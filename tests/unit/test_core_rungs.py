@@ -135,6 +135,9 @@ def test_shapes() -> None:
     assert [width for width in range(1, 13) if Shape.DIVIDES.has(width, 12)] == [1, 2, 3, 4, 6, 12]
     assert [width for width in range(1, 13) if Shape.POWER_OF_TWO.has(width, 12)] == [1, 2, 4, 8, 12]
     assert rungs_of(12, widths=[3, 5, 20]).widths == (12, 5, 3)
+    assert rungs_of(14, shape=Shape.NODES, node=4, most=20).widths == (20, 16, 14, 12, 8, 4)
+    assert rungs_of(3, shape=Shape.NODES, node=4).widths == (3,), "its own is one, whatever a node holds"
+    assert rungs_of(3, shape=Shape.NODES).widths == (3, 2, 1), "before a node is known"
 
 
 def test_lambda_is_that_of_the_width_that_is_moved_to() -> None:

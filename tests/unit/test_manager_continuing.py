@@ -45,8 +45,12 @@ async def begun(live: LiveWorld, subjob: str) -> None:
     await live.poll(1)
 
 
-async def test_each_place_holder_is_left_in_time_and_the_next_goes_on(live: LiveWorld) -> None:
-    job = await live.submit(4, 700.0, elastic=True)
+BY_PROFILE: dict[str, Any] = {"engine": "profile", "argv": ("./ejb-own-heat",)}
+
+
+@pytest.mark.parametrize("own", [{}, BY_PROFILE], ids=["application", "profile"])
+async def test_each_place_holder_is_left_in_time_and_the_next_goes_on(live: LiveWorld, own: dict[str, Any]) -> None:
+    job = await live.submit(4, 700.0, elastic=True, **own)
     assert live.batch.of(f"ejb-{job}.0").walltime_s == LIMIT_S and live.job(job).walltime_s == 700.0
     done_s = 0.0
     for number in range(3):
@@ -73,6 +77,11 @@ async def test_each_place_holder_is_left_in_time_and_the_next_goes_on(live: Live
         done_s = row.work_s
         if not live.batch.of(f"ejb-{subjob}").state.ended:
             await runs_for(live, 30)
+    done = [(kind, payload) for worker in live.workers.values() for kind, payload in worker.done]
+    launches = [payload for kind, payload in done if kind == "launch"]
+    assert len(launches) == 3 and {one["engine"] for one in launches} == {own.get("engine", "application")}
+    stops = [payload["epoch"] for kind, payload in done if kind == "checkpoint"]
+    assert stops[-1] == 2 and 1 in stops, "each end of a walltime stops it, before the batch system would"
     await live.poll(20)
     await live.workers[f"{job}.2"].finish_ranks(live.epochs(job)[-1].number)
     for _ in range(3):

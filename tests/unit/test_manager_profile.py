@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ejbd._workers.ejb_worker.profiles.matching import matches
+from ejbd._workers.ejb_worker.profiles.wrapping import unwrapped
 from ejbd.api.models.plans import ApplicationView
 from ejbd.cli.show.jobs import application_lines
+from ejbd.core.memory import Memory
 from ejbd.errors import EjbError
 from ejbd.files.profilefiles import MOST_SENT_BYTES, to_send
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.appprofile import programs_of, unfit, why_not, with_profile
 from ejbd.manager.jobspec import JobRequest, Overrides, read
+from ejbd.manager.jobspec.wants import Wants
 from ejbd.profiles.reading import SHIPPED, read_all
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -210,6 +215,26 @@ async def test_a_node_that_the_batch_system_takes_back_is_left_by_its_profile(li
     assert last.restart_from == 2 and first not in last.members, told(live, job)
 
 
+async def test_before_a_subjobs_walltime_is_over_it_is_stopped_and_goes_on_with_the_ranks_of_the_others(
+    live: LiveWorld,
+) -> None:
+    job = await running_on_four(live, walltime_s=400.0)
+    await live.poll(20)
+    second = live.subjobs(job)[2].id
+    granted, live.batch.start = live.batch.start, partial(live.batch.start, walltime_s=100)  # type: ignore[method-assign]
+    await live.begin(second)
+    live.batch.start, live.batch.free = granted, 0  # type: ignore[method-assign]
+    await live.poll(1)
+    await live.work()
+    assert told(live, job) == [("stopped", 4, None), ("running", 8, 1)]
+    await live.poll(90)
+    await live.work()
+    assert told(live, job)[1:] == [("stopped", 8, 1), ("running", 4, 2)], "before the batch system ends it"
+    assert live.epochs(job)[-1].members == [f"{job}.1"] and not live.job(job).setbacks
+    starts = sorted({(one["epoch"], one["engine"], one["size"]) for one in payloads(live, "launch")})
+    assert starts == [(1, "profile", 4), (2, "profile", 8), (3, "profile", 4)]
+
+
 async def test_a_dry_run_and_explain_say_the_profile_and_its_widths(live: LiveWorld) -> None:
     plan = await live.plan(**OWN)
     found = plan["application"]
@@ -219,6 +244,25 @@ async def test_a_dry_run_and_explain_say_the_profile_and_its_widths(live: LiveWo
     job = await running_on_four(live)
     explained = (await live.manager.explain(job))["application"]
     assert explained is not None and explained["now"] == 4 and explained["why"] == ""
+
+
+async def test_a_program_that_needs_the_same_memory_in_all_asks_for_more_on_fewer_processors(
+    live: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = {"own": PROFILES["own"].model_copy(update={"memory": Memory.WHOLE})}
+    monkeypatch.setattr("ejbd.manager.facts.placing.appprofile._known", lambda own: whole)
+    live.batch.node_processors, live.batch.node_memory_mb = 4, 1000
+    job = await running_on_four(live, wants=Wants(memory_per_processor_mb=50))
+    asked = {request.processors: request.options for request in live.batch.requests.values()}
+    assert asked == {16: ("--mem-per-cpu=50M",), 4: ("--mem-per-cpu=200M",)}
+    explained = (await live.manager.explain(job))["application"]
+    assert explained is not None and explained["least_by_memory"] == 1
+    plan = await live.plan(**OWN, wants=Wants(memory_per_processor_mb=200))
+    found, decision = plan["application"], plan["decision"]
+    assert found is not None and found["least_by_memory"] == 4 and min(one["ranks"] for one in found["widths"]) == 4
+    lines = application_lines(ApplicationView.model_validate(found).model_dump())
+    assert any("fewer than 4 ranks each would need more memory than a node has" in line for line in lines), lines
+    assert decision is not None and decision["kind"] == "nothing", "four processors are free, of one node alone"
 
 
 def launch_file(folder: Path, *argv: str) -> str:
@@ -256,6 +300,62 @@ def test_the_program_of_a_launch_is_read_out_of_the_script(tmp_path: Path, launc
     script = f"#!/bin/sh\n#SBATCH -n 16 -t 10\n{launch}\n"
     spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
     assert [words[: len(program)] for words in programs_of(spec)] == [program]
+
+
+MD = "lmp -in in.melt"
+
+
+@pytest.mark.parametrize(
+    ("command", "tools"),
+    [
+        (f"apptainer exec melt.sif {MD}", "apptainer exec melt.sif"),
+        (f"/opt/bin/apptainer -q exec --nv -B /data:/d --env=A=1 -- m.sif {MD}", None),
+        (f"singularity run --cleanenv --bind /scratch docker://x/lmp:1 {MD}", None),
+        (f"apptainer exec --pwd /case m.sif {MD}", None),
+        (f"apptainer exec --cwd $PWD m.sif {MD}", None),
+        (f"ch-run --cd /case -b /data:/d /var/img -- {MD}", None),
+        (f"ch-run --cd=/case -w img {MD}", None),
+    ],
+)
+def test_the_program_in_a_container_is_seen_behind_its_wrappers_words(command: str, tools: str | None) -> None:
+    words = command.split()
+    found = unwrapped(words, "/case")
+    assert found.program == MD.split() and found.wrapper + found.program == words
+    assert matches(PROFILES["lammps"], found.program) and not matches(PROFILES["lammps"], words)
+    assert found.tools == (tools.split() if tools else ["exec" if one == "run" else one for one in found.wrapper])
+    assert unwrapped(MD.split(), "/case").wrapper == []
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (f"apptainer exec --fancy x m.sif {MD}", "the option --fancy is not known"),
+        (f"apptainer exec --pwd /other m.sif {MD}", "it runs in /other, but"),
+        (f"apptainer exec -C m.sif {MD}", "apptainer -C: the folder in which the launch runs has to be there"),
+        (f"apptainer exec instance://melt {MD}", "what an instance has"),
+        ("singularity run m.sif", "singularity: the program is not named"),
+        ("apptainer exec --bind", "--bind needs a value"),
+        ("apptainer shell m.sif", "only what it starts by exec or run"),
+        (f"ch-run img -- {MD}", "say --cd"),
+        (f"podman run img {MD}", "podman: no profile is looked for"),
+    ],
+)
+def test_why_no_profile_is_found_in_a_container_is_a_sentence(tmp_path: Path, command: str, says: str) -> None:
+    spec = read(JobRequest(cwd=str(tmp_path), command=tuple(command.split()), overrides=Overrides(ntasks="4"))).spec
+    taken, note = with_profile(replace(spec, engine="auto"), False)
+    assert taken.profile is None and note.startswith("no profile is taken: ") and says in note, note
+    with pytest.raises(EjbError, match="no profile is for what the job launches: "):
+        with_profile(replace(spec, engine="profile"), False)
+    why = why_not(launch_file(tmp_path, *command.split()), json.dumps(PROFILES["lammps"].model_dump(mode="json")))
+    assert says in why
+
+
+def test_a_script_that_launches_a_container_has_the_profile_of_what_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "in.melt").write_text("fix h all halt 20 v_s > 0\nwrite_restart melt.last\n")
+    script = f"#!/bin/sh\n#SBATCH -n 16 -t 10\nsrun apptainer exec -B /data melt.sif {MD}\n"
+    spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
+    taken, note = with_profile(replace(spec, engine="auto"), False)
+    assert taken.profile is not None and taken.profile["name"] == "lammps" and note == ""
 
 
 HOSTILE = """

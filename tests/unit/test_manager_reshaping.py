@@ -87,6 +87,13 @@ async def test_it_is_planned_by_its_rungs_and_the_decision_keeps_them(live: Live
     assert asked["parameters"]["rungs"]["widths"] == [16, 8, 4, 2, 1]
 
 
+async def test_widths_of_whole_nodes_are_multiples_of_what_a_node_holds(live: LiveWorld) -> None:
+    live.batch.node_processors = 4
+    job = await running_on_four(live, "nodes")
+    asked = next(data["question"] for kind, data in live.events(job) if kind == "decision.start")
+    assert asked["parameters"]["rungs"]["widths"] == [16, 12, 8, 4]
+
+
 async def test_only_widths_of_its_list_are_used(live: LiveWorld) -> None:
     job = await running_on_four(live, "3,8")
     epoch = live.epochs(job)[0]
@@ -143,7 +150,7 @@ async def test_a_job_that_says_nothing_keeps_its_ranks(live: LiveWorld) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("engine=application widths=some", "widths are any, divides, power-of-two, or a list of numbers"),
+        ("engine=application widths=some", "widths are any, divides, power-of-two, nodes, or a list of numbers"),
         ("engine=application widths=4,x", "not '4,x'"),
         ("engine=dmtcp widths=any", "widths are of an application that checkpoints itself"),
         ("engine=dmtcp ntasks-max=32", "ntasks-max is of an application that can be restarted on another number"),

@@ -118,6 +118,12 @@ def test_options_are_put_in_the_place_of_the_same_ones() -> None:
     assert " ".join(found) == "lmp -in x -var first 0 -log log.2 -var resume melt.r1"
     with pytest.raises(EjbError, match="no command"):
         split([])
+    behind = ["apptainer", "exec", "-n", "--nv", "m.sif", "lmp", "-in", "x"]
+    inside = split(["mpirun", "-np", "4", *behind])
+    assert inside.program == ("lmp", "-in", "x")
+    assert inside.at_width(2).words == ("mpirun", "-np", "2", *behind)
+    with pytest.raises(EjbError, match="apptainer: it runs in /case"):
+        split(["apptainer", "exec", "--pwd", "/case", "m.sif", "lmp"])
 
 
 def test_names_come_from_options_and_from_lines_of_files() -> None:

@@ -168,6 +168,10 @@ class ApplicationView(Api):
     widths: Annotated[list[WidthView], Field(description="the widest first; some of them, where there are many")]
     now: Annotated[int | None, Field(description="ranks that run")]
     not_again: Annotated[list[int], Field(description="widths at which it did not go on; not tried again")] = []
+    least_by_memory: Annotated[
+        int,
+        Field(description="with fewer ranks each would need more memory than a node has; 1: with any it has enough"),
+    ] = 1
     why: Annotated[str, Field(description="why the present launch is not run by the profile; empty: it is")]
 
 

@@ -170,6 +170,8 @@ def application_lines(found: dict[str, Any]) -> list[str]:
     if broken := found.get("not_again"):
         ranks = ", ".join(map(str, broken))
         lines.append(f"  it did not go on with {ranks} ranks when it was moved there: not tried again")
+    if (least := found.get("least_by_memory", 1)) > 1:
+        lines.append(f"  with fewer than {least} ranks each would need more memory than a node has: not used")
     takes = [
         f"{one['ranks']}: {duration(one['takes_s'])}{' (measured)' if one['measured'] else ''}"
         for one in found["widths"]

@@ -165,7 +165,9 @@ class Asking:
             python_at=files.python_at,
         )
         j0 = subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.STANDBY)  # the next J0 of a chain
-        asked = request_of(spec, subjob.processors, view, job.queue, first=j0 and spec.evolving is None)
+        alone = world.width_alone(spec.needs.places(subjob.processors)) if spec.needs.whole_mb else None
+        as_asked = j0 and spec.evolving is None
+        asked = request_of(spec, subjob.processors, view, job.queue, first=as_asked, width=alone)
         request = subjobrequests.request_for(
             spec,
             replace(asked, nodes=1, tasks_per_node=None) if one_node else asked,

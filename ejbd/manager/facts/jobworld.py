@@ -18,10 +18,11 @@ from ejbd.core.parameters import Parameters, said_by_job
 from ejbd.core.penalty import AtDegree, Penalty, penalty
 from ejbd.core.policy import Policy, policy_named
 from ejbd.core.progress import degree
-from ejbd.core.rungs import Rungs, parse_widths, rungs_of
+from ejbd.core.rungs import Rungs, Shape, parse_widths, rungs_of
 from ejbd.core.shapes import UNLIMITED
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.view import BatchState
+from ejbd.manager.facts.batchjob.fitting import least_by_memory, ranks_a_node
 from ejbd.manager.facts.jobrows import JobRows
 from ejbd.manager.facts.missed import missed_s
 from ejbd.manager.facts.past.history import work_of
@@ -196,12 +197,18 @@ class JobWorld(JobRows):
             self.job.processes,
             shape=shape,
             widths=widths,
-            least=least,
+            least=max(least, self.least_by_memory),
             most=most,
             measured=self.measured_widths,
             moves_s=self._moves_to(),
             barred=self.broken_widths if profile else (),
+            node=ranks_a_node(self.needs, self.ctx.view, self.job.queue) if shape is Shape.NODES else 0,
         )
+
+    @property
+    def least_by_memory(self) -> int:
+        """With fewer ranks each would need more memory than a node has; 1: with any number it has enough."""
+        return least_by_memory(self.needs, self.ctx.view, self.job.queue)
 
     def _most_ranks(self) -> int:
         """Up to how many it may grow (0: not beyond its own), within what its queue has.
@@ -267,6 +274,11 @@ class JobWorld(JobRows):
         if rungs is None or launch.size != self.job.processes:
             return launch.size
         return rungs.width_on(launch.size, places) or rungs.widths[-1]
+
+    def width_alone(self, places: int) -> int:
+        """With how many ranks the job runs where it has so many places and no more; 0: with none."""
+        rungs = self.rungs
+        return places if rungs is None else rungs.width_on(self.job.processes, places)
 
     def parameters(self) -> Parameters:
         """The queue's policy parameters with the job's own on top, in the units of the queue."""

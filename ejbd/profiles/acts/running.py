@@ -124,14 +124,16 @@ def begin(
     return Run(profile, folder, values, process, output, since, time.monotonic())
 
 
-def prepare(start: Start, folder: Path, output: Path) -> None:
-    """The commands before a start at another width, once. Raises EjbError for the first that fails."""
+def prepare(start: Start, folder: Path, output: Path, container: Sequence[str] = ()) -> None:
+    """The commands before a start at another width, once. Raises EjbError for the first that fails.
+
+    `container`: the words that start them where the program is."""
     for line in start.prepare:
         with output.open("ab") as out:
             try:
                 done = subprocess.run(
-                    ["sh", "-c", line], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                    timeout=PREPARES_S, check=False,
+                    [*container, "sh", "-c", line], cwd=folder, stdin=subprocess.DEVNULL, stdout=out,
+                    stderr=subprocess.STDOUT, timeout=PREPARES_S, check=False,
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
                 raise EjbError(Code.INVALID, f"{line} has not ended in {PREPARES_S:.0f} s") from None

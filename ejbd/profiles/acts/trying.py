@@ -231,9 +231,11 @@ def _launch(
     )  # fmt: skip
     output = folder.parent / f"{folder.name}-{epoch}.out"
     begun = time.monotonic()
-    prepare(launch, folder, folder.parent / f"{folder.name}-{epoch}.prepare")
+    prepare(launch, folder, folder.parent / f"{folder.name}-{epoch}.prepare", command.container.tools)
     took_s = time.monotonic() - begun
-    launcher = command.at_width(ranks).launcher
+    launcher = (*command.at_width(ranks).launcher, *command.container.wrapper)
+    if passing := command.container.passing:
+        launch.env.update({passing + name: value for name, value in launch.env.items()})
     return begin(
         profile, launcher, launch, folder, {**values, "epoch": str(epoch), "ranks": str(ranks)}, output
     ), took_s

@@ -27,6 +27,7 @@ from ..profiles.progress import Progress
 from ..profiles.since import Since, from_json, make_stop_file, note_logs, remove_stop_files
 from ..profiles.starting import free_port, start
 from ..profiles.state import copy_state, newest, put_back, state_files, state_size
+from ..profiles.wrapping import NotSeen, unwrapped
 from .application import CHECKPOINTED
 from .background import Background
 from .base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
@@ -54,8 +55,12 @@ class Run:
             raise EngineError("the launch has no profile")
         self.profile = saying.profile_from(told)
         self.launch: Dict[str, Any] = read_json(str(epoch.payload["launch_file"]))
-        self.program = [str(word) for word in self.launch["argv"]]
         self.folder = Path(str(self.launch["cwd"]))
+        try:
+            self.container = unwrapped([str(word) for word in self.launch["argv"]], str(self.folder))
+        except NotSeen as error:
+            raise EngineError(str(error)) from None
+        self.program = self.container.program
         self.judges = any(int(one["rank"]) == 0 for one in epoch.payload["ranks"])
         self.words: List[str] = []
         self.env: Dict[str, str] = {}
@@ -134,9 +139,10 @@ class Run:
             raise EngineError("the state in %s cannot be %s: %s" % (self.folder, what, error.strerror)) from None
 
     def _done(self, number: int, line: str) -> Iterator[None]:
-        """One command before a start at another width."""
+        """One command before a start at another width: in the container in which the program is, if it is in one."""
         codes: List[int] = []
-        words = ["sh", "-c", 'cd -- "$1" && { %s\n}' % line, "sh", str(self.folder)]
+        there = ["sh", "-c", 'cd -- "$1" && shift && exec "$@"', "sh", str(self.folder)]  # and what is mounted is
+        words = [*there, *self.container.tools, "sh", "-c", line]
         env = {str(name): str(value) for name, value in self.launch["env"].items()}
         self.tool = self.epoch.run_tool("prepare-%d" % number, words, env, codes.append)
         while not codes:
@@ -173,8 +179,10 @@ class Run:
 
     def command(self, argv: List[str], env: Dict[str, str]) -> Command:
         """The process of a rank, or of the launcher that starts them all."""
-        launcher = argv[: len(argv) - len(self.program)]
-        return Command([*launcher, *self.words], dict(env, **self.env))
+        before = argv[: len(argv) - len(self.program)]  # of the launcher and of the container
+        passing = self.container.passing
+        passed = {passing + name: value for name, value in self.env.items()} if passing else {}
+        return Command([*before, *self.words], dict(env, **self.env, **passed))
 
     # -- its end ----------------------------------------------------------------------------------------------------
 

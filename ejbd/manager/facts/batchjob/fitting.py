@@ -9,7 +9,7 @@ from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
 
-from ejbd.core.memory import NONE_FITS, ranks_by_memory
+from ejbd.core.memory import NONE_FITS, Memory, narrowest, ranks_by_memory
 from ejbd.core.needs import Needs, features_of
 from ejbd.core.view import ClusterView, QueueView
 from ejbd.manager.jobspec import JobSpec
@@ -28,12 +28,13 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class NodeSizes:
-    """Of some nodes: processors of the largest, memory (megabytes) of the smallest, and of the smallest that tells it
-    (0: none does)."""
+    """Of some nodes: processors of the largest, memory (megabytes) of the smallest, of the smallest that tells it (0:
+    none does), and of the largest."""
 
     processors: int
     smallest_mb: int
     least_told_mb: int
+    largest_mb: int
 
 
 class _SizesOfView:
@@ -74,8 +75,9 @@ class _SizesOfView:
         nodes = [node for node in self.view.nodes if queue in node.queues and where.allows(node)]
         if not nodes:
             return None
-        told = min((node.memory_mb for node in nodes if node.memory_mb), default=0)
-        return NodeSizes(max(node.processors for node in nodes), min(node.memory_mb for node in nodes), told)
+        sizes = [node.memory_mb for node in nodes]
+        told = min(filter(None, sizes), default=0)
+        return NodeSizes(max(node.processors for node in nodes), min(sizes), told, max(sizes))
 
 
 _PLAIN = re.compile(r"[\w.-]+", re.ASCII)  # a vnode of PBS may be called `n1[0]`, which no list of Slurm's can name
@@ -117,6 +119,12 @@ def fitted(spec: JobSpec, view: ClusterView | None, queue: str, omax: int) -> Fi
         each = spec.processors_per_node or (-(-spec.processes // spec.nodes) if spec.nodes else None)
         return Fitted(replace(spec, needs=replace(needs, omax=1, per_node=each, gres=wants.devices)))
     return _with_memory(spec, needs, sizes, view, omax)
+
+
+def ranks_a_node(needs: Needs, view: ClusterView | None, queue: str) -> int:
+    """How many ranks the largest node of a queue holds where no other job uses it; 0: not known."""
+    sizes = _of_view(view).of(queue, needs) if view is not None else None
+    return 0 if sizes is None else needs.per_node or max(1, sizes.processors // needs.processors)
 
 
 def _names(expression: str, view: ClusterView) -> frozenset[str]:
@@ -163,9 +171,30 @@ def _with_memory(spec: JobSpec, needs: Needs, sizes: NodeSizes, view: ClusterVie
     most = ranks_by_memory(rank_mb, share_mb, least, omax)
     if most == NONE_FITS:
         return Fitted(spec, f"a rank needs {rank_mb} MB, more than a node has ({least} MB)")
+    if _keeps_whole(spec):
+        each = replace(needs, memory_mb=rank_mb, whole_mb=rank_mb * spec.processes)
+        return Fitted(replace(spec, needs=each))
     asked = rank_mb * most
     said = f"at most {most} ranks a processor, by their memory of {rank_mb} MB each" if most < omax else ""
     return Fitted(replace(spec, needs=replace(needs, memory_mb=asked, omax=most if most < omax else None)), said=said)
+
+
+def _keeps_whole(spec: JobSpec) -> bool:
+    """Whether what the job asks for is, of all its ranks together, what it needs at each width.
+
+    That is so only of what it asks for itself: a site's default is no need.
+    """
+    asks = spec.wants.memory_per_processor_mb or spec.wants.memory_per_node_mb
+    return bool(spec.widths and asks) and (spec.profile or {}).get("memory") == Memory.WHOLE
+
+
+def least_by_memory(needs: Needs, view: ClusterView | None, queue: str) -> int:
+    """The narrowest width of which a rank's memory is what a node of the queue can have; 1: any, as far as is known."""
+    sizes = _of_view(view).of(queue, needs) if view is not None and needs.whole_mb else None
+    if view is None or sizes is None:
+        return 1
+    bounds = [sizes.largest_mb // (needs.per_node or 1), (view.memory.most_mb_per_processor or 0) * needs.processors]
+    return narrowest(needs.whole_mb, min(filter(None, bounds), default=0))
 
 
 def _of_rank(spec: JobSpec, needs: Needs, sizes: NodeSizes, view: ClusterView) -> int:
@@ -204,9 +233,15 @@ class Asked:
     exclude: tuple[str, ...] = ()
 
 
-def request_of(spec: JobSpec, processors: int, view: ClusterView | None, queue: str, *, first: bool) -> Asked:
-    """Of a subjob of so many processors, or (`first`) of J0: the job as its user asked for it."""
-    wants, needs = spec.wants, spec.needs
+def request_of(
+    spec: JobSpec, processors: int, view: ClusterView | None, queue: str, *, first: bool, width: int | None = None
+) -> Asked:
+    """Of a subjob of so many processors, or (`first`) of J0: the job as its user asked for it.
+
+    `width`: how many ranks run there once the job has no other subjob (None: one a place).
+    """
+    wants = spec.wants
+    needs = spec.needs.at(width or spec.needs.places(processors))
     words = [f"--constraint={wants.constraint}"] if wants.constraint else []
     if wants.whole_nodes:
         words.append("--exclusive")

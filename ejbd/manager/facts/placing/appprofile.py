@@ -16,8 +16,9 @@ from ejbd._workers.ejb_worker.profiles.filling import NotFound, values_of
 from ejbd._workers.ejb_worker.profiles.matching import matches
 from ejbd._workers.ejb_worker.profiles.saying import profile_from
 from ejbd._workers.ejb_worker.profiles.since import missing
+from ejbd._workers.ejb_worker.profiles.wrapping import NotSeen, unwrapped
 from ejbd.core.rungs import Shape
-from ejbd.errors import EjbError
+from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import read_plain, within
 from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
@@ -103,13 +104,21 @@ def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None
             raise
     strange = {} if own else theirs
     known = {**theirs, **{name: one for name, one in known.items() if name not in theirs}}
-    for words in programs:
+    unseen: list[str] = []
+    for command in programs:
+        try:
+            words = unwrapped(command, spec.cwd).program
+        except NotSeen as error:
+            unseen.append(str(error))
+            continue
         one = matching(words, known)
         foreign = one is not None and one.name in strange
         if one is None or (spec.engine == "auto" and not foreign and unfit(one, words, spec.cwd)):
             continue
         return _taken(spec, one, foreign), note
-    return spec, note
+    if unseen and spec.engine == "profile":
+        raise EjbError(Code.UNSUPPORTED, f"no profile is for what the job launches: {unseen[0]}")
+    return spec, "; ".join(filter(None, (note, f"no profile is taken: {unseen[0]}" if unseen else "")))
 
 
 def _known(own: bool) -> dict[str, Profile]:
@@ -174,6 +183,10 @@ def why_not(file: str, told: str, read: Reads = OWN_FILES.read) -> str:
         words, cwd = [str(word) for word in launch["argv"]], str(launch["cwd"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, EjbError):
         return ""  # the worker will say what is wrong with it
+    try:
+        words = unwrapped(words, cwd).program
+    except NotSeen as error:
+        return str(error)
     if not matches(profile, words):
         return f"the profile {profile.name} is not for {words[0] if words else 'no program'}"
     return "" if getattr(profile, "sent", False) else unfit(profile, words, cwd)

@@ -19,12 +19,14 @@ class ToldWidth(TypedDict):
 
 class ToldApplication(TypedDict):
     """By what profile it is run ("": by the contract of engine `application`), its widths, the widest first, and the
-    ranks that it has now (None: none run). `not_again`: widths at which it did not go on."""
+    ranks that it has now (None: none run). `not_again`: widths at which it did not go on. `least_by_memory`:
+    with fewer ranks each would need more memory than a node has (1: no number is too small for that)."""
 
     profile: str
     widths: list[ToldWidth]
     now: int | None
     not_again: list[int]
+    least_by_memory: int
     why: str
 
 
@@ -48,6 +50,7 @@ def told_application(world: JobWorld, left_s: float) -> ToldApplication | None:
         ],
         "now": epoch.size if epoch is not None else None,
         "not_again": sorted(world.broken_widths) if profile else [],
+        "least_by_memory": world.least_by_memory,
         "why": world.no_profile,
     }
 

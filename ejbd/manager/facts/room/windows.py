@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from sqlalchemy import select
 
@@ -13,6 +14,7 @@ from ejbd.core.room.limits import Allowed
 from ejbd.core.room.place import Place, place_of
 from ejbd.core.room.slots import Margins, margins_of
 from ejbd.core.room.windows import Windows, windows
+from ejbd.core.shapes import BackfillSlot
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.room.limits import LimitRoom
@@ -52,7 +54,19 @@ class Room:
 
     def allowed(self, world: JobWorld) -> Allowed:
         """The windows of a job's queue as far as the limits of its account let it use them."""
-        return self._of_accounts().allowed(world, self.windows(world.job.queue, world.needs))
+        found = self.windows(world.job.queue, world.needs)
+        return self._of_accounts().allowed(world, self._with_memory(world, found) if world.needs.whole_mb else found)
+
+    def _with_memory(self, world: JobWorld, found: Windows) -> Windows:
+        """What of the windows has the memory of a job that needs as much in all on fewer ranks."""
+        view, kept = self.ctx.view, list[BackfillSlot]()
+        nodes = list(view.usable_nodes(world.job.queue)) if view is not None else []
+        width_on = cache(world.width_alone)
+        for step in found.steps:
+            places = world.needs.room_of_whole(nodes, step.processors, width_on, found.processor_quantum)
+            if places > (kept[-1].processors if kept else 0):
+                kept.append(replace(step, processors=places))
+        return replace(found, steps=tuple(kept))
 
     def place(self, world: JobWorld) -> Place | None:
         """The place of a job's J0, where what its subjobs use may cost that by fair share."""
