@@ -13,7 +13,7 @@ import pytest
 
 from ejbd.client import Client
 from tests.acceptance.elastic import asks_from_inside, is_told_in_time
-from tests.acceptance.evolving import GRACE, Paced, build_paced, peaks_interlock
+from tests.acceptance.evolving import Paced, build_paced, peaks_interlock
 from tests.acceptance.journeys import one_copy_only
 from tests.acceptance.test_evolving_local import all_ended, processor_seconds
 from tests.fakes.daemon import FAST, Daemon, until
@@ -40,7 +40,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def paced(cluster: SlurmCluster, program: Path, tmp_path: Path) -> Iterator[Paced]:
-    toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST.replace("[limits]\n", GRACE)
+    toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST.replace(
+        "[limits]\n", "[limits]\ngive_back_grace_s = 15\n"
+    )
     daemon = Daemon(tmp_path, toml, {"SLURM_CONF": str(cluster.conf)})
     daemon.start()
     yield Paced(daemon, program, tmp_path)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,14 @@ def as_here(command: str, folder: Path) -> str | None:
     return command.replace("~/.local/state/ejbd/ejbd.sock", str(folder / "state" / "ejbd.sock"))
 
 
-@pytest.mark.parametrize("page", HERE, ids=lambda page: str(page.relative_to(ROOT)))
+def pages() -> Iterator[Any]:
+    for page in HERE:
+        name = str(page.relative_to(ROOT))
+        there_too = [pytest.mark.nightly("acceptance/test_readme.py runs them")] if name == "README.md" else []
+        yield pytest.param(page, id=name, marks=there_too)
+
+
+@pytest.mark.parametrize("page", pages())
 def test_the_commands_of_a_page(page: Path, folder: Path) -> None:
     for block in HERE[page]:
         for line, command in block.commands:
