@@ -92,7 +92,7 @@ def pages() -> Iterator[Any]:
         yield pytest.param(page, id=name, marks=there_too)
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", list(pages()))
 def test_the_commands_of_a_page(page: Path, folder: Path) -> None:
     for block in HERE[page]:
         for line, command in block.commands:
