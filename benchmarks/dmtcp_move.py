@@ -156,7 +156,7 @@ class Through:
         self.site = LocalSite(where, nodes, cpus, block, fillers, settings='dmtcp_compress = "off"\n')  # as bare
         # A long stopping time is not to be taken for a fault on a busy machine.
         limits = {"EJBD_LIMITS__LAUNCH_TIMEOUT_S": "120", "EJBD_LIMITS__CHECKPOINT_TIMEOUT_S": "120"}
-        self.daemon = Daemon(where, self.site.toml, limits)
+        self.daemon = Daemon(where, self.site.toml, limits, as_program=True)
         try:
             self.site.fill()
             self.daemon.start()

@@ -95,7 +95,7 @@ def play(runs: int, rounds: int, seed: int) -> Found:
     toml = f'batch = "slurm"\npoll_s = {POLL_S:g}\nworker_python = "{sys.executable}"\n'
     toml += '[queues.default]\ngaps = "on"\n'
     with folder() as where, slurm_cluster(NODES, 1) as cluster:
-        daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)})
+        daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)}, as_program=True)
         try:
             daemon.start()
             learn(daemon, "nap", 60.0 * OWN_MINUTES, [drawn(chance) for _ in range(100)])

@@ -76,7 +76,7 @@ def folder(parent: Path | None = None) -> Iterator[Path]:
 @contextmanager
 def daemon_on_full_cluster(where: Path, toml: str = "", poll_s: float = 5.0) -> Iterator[Daemon]:
     """A real `ejbd` with the embedded cluster of 8 x 4, every processor of which is held by an ordinary job."""
-    daemon = Daemon(where, f"poll_s = {poll_s}\n{toml}{ELASTIC}")
+    daemon = Daemon(where, f"poll_s = {poll_s}\n{toml}{ELASTIC}", as_program=True)
     cluster = daemon.state / "cluster"
     try:
         cluster.mkdir(parents=True)

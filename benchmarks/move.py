@@ -264,7 +264,7 @@ def hops(
 def cluster_of(kind: str, where: Path, poll_s: float) -> Iterator[tuple[Daemon, Any]]:
     base = f"poll_s = {poll_s}\n"
     if kind == "local":
-        daemon = Daemon(where, base + ELASTIC + "first_checkpoint_s = 0\nlambda_s = 1\n")
+        daemon = Daemon(where, base + ELASTIC + "first_checkpoint_s = 0\nlambda_s = 1\n", as_program=True)
         try:
             daemon.start()
             yield daemon, Embedded(daemon, where)
@@ -278,7 +278,7 @@ def cluster_of(kind: str, where: Path, poll_s: float) -> Iterator[tuple[Daemon, 
     with slurm_cluster(NODES, PROCESSORS) as cluster:
         queue = f"{ELASTIC}first_checkpoint_s = 0\nlambda_s = 1\n"
         toml = f'batch = "slurm"\n{base}[slurm]\nconf = "{cluster.conf}"\n{queue}'
-        daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)})
+        daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)}, as_program=True)
         try:
             daemon.start()
             yield daemon, Slurm(cluster)

@@ -125,7 +125,9 @@ def measure(
     options = f"#SBATCH --ntasks={ranks}\n#SBATCH --time=5\n#SBATCH --output=/dev/null\n"
     (where / "job.sh").write_text(f"#!/bin/bash\n{options}srun {where}/rank {where}/stamps\n")
     queues = f'{QUEUES}plain_j0 = "{"off" if workers else "on"}"\n'
-    daemon = Daemon(where, f'batch = "slurm"\npoll_s = {poll_s}\n{queues}', {"SLURM_CONF": str(cluster.conf)})
+    daemon = Daemon(
+        where, f'batch = "slurm"\npoll_s = {poll_s}\n{queues}', {"SLURM_CONF": str(cluster.conf)}, as_program=True
+    )
     daemon.start()
     try:
         ejb = str(Path(sys.executable).with_name("ejb"))

@@ -58,7 +58,9 @@ def main() -> None:
         subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True, timeout=120)
         queue = FAST.replace("[queues.default]\n", '[queues.default]\npolicy = "fcfs-malleable"\nmin_processors = 1\n')
         shape = f'[local]\nprocessors_per_node = {CPUS}\npool = true\nnode_names = ["n1"]\nstep = "env"\n'
-        daemon = Daemon(where, f'batch = "local"\npoll_s = 1\nworker_python = "{sys.executable}"\n{queue}\n{shape}')
+        daemon = Daemon(
+            where, f'batch = "local"\npoll_s = 1\nworker_python = "{sys.executable}"\n{queue}\n{shape}', as_program=True
+        )
         daemon.start()
         try:
             (where / "melt").write_text(MELT)

@@ -92,7 +92,9 @@ def main() -> None:
         subprocess.run(["cc", "-O2", "-o", program, ROOT / "examples" / "paced.c"], check=True, timeout=120)
         toml = FAST.replace("[queues.default]\n", '[queues.default]\npolicy = "fcfs-malleable"\nmin_processors = 1\n')
         shape = f"[local]\nnodes = 1\nprocessors_per_node = {asked.processors}\npool = true\n"
-        daemon = Daemon(where, f'batch = "local"\npoll_s = 1\nworker_python = "{sys.executable}"\n{toml}\n{shape}')
+        daemon = Daemon(
+            where, f'batch = "local"\npoll_s = 1\nworker_python = "{sys.executable}"\n{toml}\n{shape}', as_program=True
+        )
         daemon.start()
         try:
             course(daemon, submit(daemon, program, 1, 2))  # the first one of a daemon finds caches empty

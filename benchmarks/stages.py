@@ -109,7 +109,7 @@ class Bench:
         """`only`: of the ways of `four` these alone (none: all)."""
         self.where, self.cluster, self.small, self.busy, self.only = where, cluster, small, busy, only
         toml = f'batch = "slurm"\npoll_s = 1\nworker_python = "{sys.executable}"\n' + FAST
-        self.daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)})
+        self.daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)}, as_program=True)
         self.daemon.start()
         self.client = Client(socket=str(self.daemon.state / "ejbd.sock"))
         self.made = 0

@@ -44,7 +44,9 @@ def timed(argv: list[str], environment: Mapping[str, str], where: Path) -> Cost:
 def measure(cluster: SlurmCluster, where: Path, runs: int) -> dict[str, list[Cost]]:
     script = where / "job.sh"
     script.write_text(SCRIPT)
-    daemon = Daemon(where, f'batch = "slurm"\npoll_s = 5\n{ELASTIC}', {"SLURM_CONF": str(cluster.conf)})
+    daemon = Daemon(
+        where, f'batch = "slurm"\npoll_s = 5\n{ELASTIC}', {"SLURM_CONF": str(cluster.conf)}, as_program=True
+    )
     daemon.start()
     try:
         ejb = str(Path(sys.executable).with_name("ejb"))

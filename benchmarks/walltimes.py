@@ -209,7 +209,7 @@ def play(wants: Sequence[Wanted], seed: int, learned: bool) -> Arm:
     with folder() as where, slurm_cluster(NODES, CPUS) as cluster:
         program = where / "count.py"
         program.write_text(COUNT)
-        daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)})
+        daemon = Daemon(where, toml, {"SLURM_CONF": str(cluster.conf)}, as_program=True)
         try:
             daemon.start()
             if daemon.ended():
