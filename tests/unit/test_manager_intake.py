@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def job(live: LiveWorld, name: str = "heat") -> Reading:
     return read(JobRequest(cwd=str(live.folder), command=("./heat",), overrides=overrides))
 
 
-async def all_of(live: LiveWorld, submissions: list[tuple[str, str | None, str]]) -> list[Accepted | BaseException]:
+async def all_of(live: LiveWorld, submissions: Sequence[tuple[str, str | None, str]]) -> list[Accepted | BaseException]:
     """Name, key and body of each, all at once."""
     asked = (live.manager.submit(job(live, name), "ada", key, body) for name, key, body in submissions)
     return await asyncio.gather(*asked, return_exceptions=True)
