@@ -337,6 +337,7 @@ def test_the_program_in_a_container_is_seen_behind_its_wrappers_words(command: s
         ("apptainer exec --bind", "--bind needs a value"),
         ("apptainer shell m.sif", "only what it starts by exec or run"),
         (f"ch-run img -- {MD}", "say --cd"),
+        (f"ch-run --cd . img -- {MD}", "ch-run: it runs in ., but"),
         (f"podman run img {MD}", "podman: no profile is looked for"),
     ],
 )

@@ -57,16 +57,26 @@ def test_of_a_log_that_goes_on_from_an_earlier_place_all_that_is_new_counts(tmp_
     assert since.texts(gromacs, tmp_path, values, tmp_path / "out")["md.log"] == new + "averages\n" * 80
 
 
-def test_a_program_in_a_container_is_tried_in_it(tmp_path: Path) -> None:
-    apptainer = tmp_path / "apptainer"
-    apptainer.write_text(
-        '#!/bin/sh\n[ "$1 $2 $3" = "exec --cleanenv m.sif" ] && shift 3 || exit 98\n'
-        'exec env IN=1 EJB_SIZE="$APPTAINERENV_EJB_SIZE" "$@"\n'
-    )
-    apptainer.chmod(0o755)
+@pytest.mark.parametrize(
+    ("tool", "stands_in", "words"),
+    [
+        (
+            "apptainer",
+            '[ "$1 $2 $3" = "exec --cleanenv m.sif" ] && shift 3 || exit 98\n'
+            'exec env IN=1 EJB_SIZE="$APPTAINERENV_EJB_SIZE" "$@"\n',
+            ["exec", "--cleanenv", "m.sif"],
+        ),
+        # As Charliecloud's does: a relative folder would be one of the image's root.
+        ("ch-run", 'cd / && cd "$2" || exit 98\nshift 4\nexec env IN=1 "$@"\n', ["--cd", ".", "img", "--"]),
+    ],
+)
+def test_a_program_in_a_container_is_tried_in_it(tmp_path: Path, tool: str, stands_in: str, words: list[str]) -> None:
+    container = tmp_path / tool
+    container.write_text("#!/bin/sh\n" + stands_in)
+    container.chmod(0o755)
     one = profile((">> prepared", "in $IN >> prepared"))
     (tmp_path / "case").mkdir()
-    command = [str(apptainer), "exec", "--cleanenv", "m.sif", sys.executable, str(PROGRAM), "60", "0.02"]
+    command = [str(container), *words, sys.executable, str(PROGRAM), "60", "0.02"]
     found = try_profile(one, command, tmp_path / "case", tmp_path / "scratch", (2, 1), longest_s=60.0)
     assert found.wrong == [], found.wrong
     prepared = [path.read_text() for path in (tmp_path / "scratch").rglob("prepared")]

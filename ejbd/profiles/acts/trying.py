@@ -22,7 +22,7 @@ from ejbd._workers.ejb_worker.profiles.starting import free_port, start
 from ejbd._workers.ejb_worker.profiles.state import copy_state, newest, put_back, state_files
 from ejbd.errors import Code, EjbError
 from ejbd.profiles.acts.running import LOOKED_EVERY_S, Run, begin, prepare
-from ejbd.profiles.command import Command, split
+from ejbd.profiles.command import ANY_FOLDER, Command, split
 from ejbd.profiles.filling import values_of
 from ejbd.profiles.profile import How, Profile
 
@@ -231,14 +231,22 @@ def _launch(
     )  # fmt: skip
     output = folder.parent / f"{folder.name}-{epoch}.out"
     begun = time.monotonic()
-    prepare(launch, folder, folder.parent / f"{folder.name}-{epoch}.prepare", command.container.tools)
+    prepare(launch, folder, folder.parent / f"{folder.name}-{epoch}.prepare", _in(folder, command.container.tools))
     took_s = time.monotonic() - begun
-    launcher = (*command.at_width(ranks).launcher, *command.container.wrapper)
+    launcher = (*command.at_width(ranks).launcher, *_in(folder, command.container.wrapper))
     if passing := command.container.passing:
         launch.env.update({passing + name: value for name, value in launch.env.items()})
     return begin(
         profile, launcher, launch, folder, {**values, "epoch": str(epoch), "ranks": str(ranks)}, output
     ), took_s
+
+
+def _in(folder: Path, words: Sequence[str]) -> list[str]:
+    """A container's words, which name no folder but that of the copy: a relative one would begin at its root."""
+    return [
+        f"{word[: -len(ANY_FOLDER)]}{folder}" if word == ANY_FOLDER or word.endswith(f"={ANY_FOLDER}") else word
+        for word in words
+    ]
 
 
 def _part(run: Run, ranks: int, part_s: float, longest_s: float, *, last: bool) -> Part:

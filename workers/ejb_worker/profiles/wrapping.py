@@ -133,5 +133,5 @@ def _has(name: str, folder: Optional[str], cwd: str) -> None:
     """Raise NotSeen where the program runs in another folder; what only the shell knows is not judged."""
     if folder is None or "$" in folder or "`" in folder:
         return
-    if os.path.normpath(os.path.join(cwd, folder)) != os.path.normpath(cwd):
+    if folder != cwd and os.path.normpath(os.path.join("/", folder)) != os.path.normpath(cwd):  # as it is in there
         raise NotSeen("%s: it runs in %s, but %s" % (name, folder, _NO_FOLDER))
