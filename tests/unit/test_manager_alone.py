@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
+from ejbd.manager.facts.placing import plain
 from ejbd.manager.facts.placing.plain import is_plain
 from ejbd.manager.hands import orders
 from ejbd.manager.jobspec import JobKind, JobSpec
@@ -326,3 +329,14 @@ def test_programs_that_are_surely_no_mpis(tmp_path: Path) -> None:
         "what it launches is not seen"
     )
     assert not plain("module load x\nsrun sleep 1")
+
+
+def test_a_file_system_that_does_not_answer_leaves_the_job_to_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(plain, "is_plain", lambda _: answers.wait(60))
+    monkeypatch.setattr(plain, "LOOK_S", 0.05)
+    begun = time.monotonic()
+    spec = JobSpec(**{**BARE, "script": "#!/bin/sh\nsrun sleep 1\n", "cwd": "/", "env": {}, "processes": 4})
+    assert not plain.is_plain_in_time(spec)
+    assert time.monotonic() - begun < 30
+    answers.set()

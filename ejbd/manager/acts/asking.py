@@ -26,7 +26,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import for_another_attempt
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
-from ejbd.manager.facts.placing.plain import is_plain
+from ejbd.manager.facts.placing.plain import is_plain_in_time
 from ejbd.manager.hands import orders
 from ejbd.manager.hands.hands import Hands
 from ejbd.manager.hands.spool import Spool
@@ -78,11 +78,12 @@ class Asking:
     def make_files(self, id: int) -> Files:
         """The files that a subjob's workers read, or a passed-through job's sbatch. Repeatable."""
 
-        def look(session: Session) -> tuple[Job, str, bool]:
+        def look(session: Session) -> tuple[Job, str, bool, bool]:
             subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
-            return session.scalars(select(Job).where(Job.id == subjob.job_id)).one(), subjob.id, subjob.releasing
+            job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
+            return job, subjob.id, subjob.releasing, subjob.role == SubjobRole.PLACEHOLDER
 
-        job, subjob, releasing = self._store.read_sync(look)
+        job, subjob, releasing, j0 = self._store.read_sync(look)
         spec = JobSpec.from_json(job.spec)
         if releasing:  # it is not wanted any more: its end needs none of its user's files
             return Files(spec, "")
@@ -94,7 +95,8 @@ class Asking:
         secret = new_secret()
         folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
-            plain = self.settings.traits.begins_at_once and job.engine == "none" and is_plain(spec)
+            at_once = j0 and self.settings.traits.begins_at_once and job.engine == "none"
+            plain = at_once and is_plain_in_time(spec)
             return Files(spec, secret, plain=plain, python_at=python_behind(self.settings.worker_python))
         script, hook = passing.file_to_submit(spec, folder, spool.files), None
         if self.settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):

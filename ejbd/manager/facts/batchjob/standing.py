@@ -74,18 +74,16 @@ def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem
 
 
 def _is_held_by_nothing(world: JobWorld, spec: JobSpec) -> bool:
-    """Whether workers could do nothing for the job once J0 has begun: nothing is moved, lent or begun again by them.
+    """Whether workers could do nothing for a plain job once J0 has begun: nothing is moved or lent by them.
 
     Engine `none` counts where the user has said it, or workers have told that their nodes have no other: were no worker
     ever started, nothing would be known of DMTCP.
     """
     ctx, job = world.ctx, world.job
     settings = ctx.queue_settings(job.queue)
-    if not ctx.settings.traits.begins_at_once or settings.plain_j0 == "off" or settings.in_place == "on":
+    if settings.plain_j0 == "off" or settings.in_place == "on":
         return False
-    if job.engine != "none" or not (spec.engine == "none" or ctx.offers):
-        return False
-    return not (spec.pbs or spec.restartable or spec.chain or spec.widths or spec.ntasks_max or spec.wants.has_gpus)
+    return job.engine == "none" and (spec.engine == "none" or bool(ctx.offers))
 
 
 def _of_young_array(world: JobWorld) -> bool:

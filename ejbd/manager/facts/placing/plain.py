@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 from ejbd._workers.ejb_worker.launch_options import LAUNCHERS, program
-from ejbd.files.userfiles import read_plain
+from ejbd.files.userfiles import read_plain, within
 from ejbd.manager.facts.placing.appprofile import launches_of
-from ejbd.manager.facts.placing.mpi import linked_with
+from ejbd.manager.facts.placing.mpi import LOOK_S, linked_with
 from ejbd.manager.facts.placing.mpirun import CHANGES_PATH
 from ejbd.manager.jobspec import JobKind, JobSpec
 
@@ -31,6 +32,8 @@ def is_plain(spec: JobSpec) -> bool:
 
     EJB wires up the ranks of any MPI that it knows; with Slurm's own srun that is the site's affair. It reads files.
     """
+    if spec.pbs or spec.restartable or spec.chain or spec.widths or spec.ntasks_max or spec.wants.has_gpus:
+        return False  # workers do something for it
     if spec.mpi not in ("auto", "none") or _OURS.search(_without_directives(spec.script or " ".join(spec.argv))):
         return False
     if spec.kind is JobKind.COMMAND:
@@ -45,6 +48,14 @@ def is_plain(spec: JobSpec) -> bool:
     if not launches or CHANGES_PATH.search(spec.script) or _may_launch_elsewhere(spec):
         return False
     return all(_WIRES.search(" ".join(words)) or _is_no_mpis(program("srun", words[1:]), spec) for words in launches)
+
+
+def is_plain_in_time(spec: JobSpec) -> bool:
+    """The same; False where the user's file system does not answer."""
+    try:
+        return within(partial(is_plain, spec), LOOK_S)
+    except TimeoutError:
+        return False
 
 
 def _is_no_mpis(words: list[str], spec: JobSpec) -> bool:
