@@ -220,7 +220,7 @@ async def test_whoever_acts_is_woken_for_a_new_job_and_for_the_pause_after_an_ou
 async def test_a_j0_without_workers_has_a_look_made_by_what_it_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookout, "LISTEN_S", 0.01)
+    monkeypatch.setattr(lookout, "HEARS_S", 0.01)
     asked = asyncio.Event()
     timed = Looks(PERIOD_S, 4)
     monkeypatch.setattr(timed, "ask", lambda *_ignored, **_more: asked.set())

@@ -16,7 +16,7 @@ from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
 log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
-LISTEN_S = 1.0
+HEARS_S = 1.0  # how often it is seen whether a file was written into
 LEAVING_S = 0.5  # from what a worker tells last until the batch system has its processors back
 
 
@@ -55,7 +55,7 @@ class Lookout:
         """Look soon where something was written into this file: J0s that run without workers have no other word."""
         seen = await asyncio.to_thread(_written_ns, path)
         while True:
-            await asyncio.sleep(LISTEN_S)
+            await asyncio.sleep(HEARS_S)
             now = await asyncio.to_thread(_written_ns, path)
             if now != seen:
                 seen = now

@@ -234,8 +234,7 @@ def _launch(
     prepare(launch, folder, folder.parent / f"{folder.name}-{epoch}.prepare", _in(folder, command.container.tools))
     took_s = time.monotonic() - begun
     launcher = (*command.at_width(ranks).launcher, *_in(folder, command.container.wrapper))
-    if passing := command.container.passing:
-        launch.env.update({passing + name: value for name, value in launch.env.items()})
+    launch.env.update(command.container.with_passed(launch.env))
     return begin(
         profile, launcher, launch, folder, {**values, "epoch": str(epoch), "ranks": str(ranks)}, output
     ), took_s

@@ -180,9 +180,7 @@ class Run:
     def command(self, argv: List[str], env: Dict[str, str]) -> Command:
         """The process of a rank, or of the launcher that starts them all."""
         before = argv[: len(argv) - len(self.program)]  # of the launcher and of the container
-        passing = self.container.passing
-        passed = {passing + name: value for name, value in self.env.items()} if passing else {}
-        return Command([*before, *self.words], dict(env, **self.env, **passed))
+        return Command([*before, *self.words], dict(env, **self.container.with_passed(self.env)))
 
     # -- its end ----------------------------------------------------------------------------------------------------
 

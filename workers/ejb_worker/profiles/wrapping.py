@@ -26,6 +26,11 @@ class Wrapped:
         self.tools = list(tools)
         self.passing = passing
 
+    def with_passed(self, env: Mapping[str, str]) -> Dict[str, str]:
+        """These variables, and again by the names by which a container has them whatever becomes of others."""
+        passed = {self.passing + name: value for name, value in env.items()} if self.passing else {}
+        return dict(env, **passed)
+
 
 class _Options:
     """Those that are known: `plain` ones, those with a `value`, those with the `folder` in which the program runs,
