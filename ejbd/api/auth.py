@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from ejbd.api.access.cookies import cookie_of, refuse_beyond_forms
 from ejbd.api.access.needs import needed
 from ejbd.api.access.oidc import Oidc, has_ended, looks_signed
-from ejbd.api.access.roles import Roles, overflow_uid, user_name
+from ejbd.api.access.roles import Roles, overflow_uid
 from ejbd.api.port import ManagerPort
 from ejbd.api.shares import ADMINISTRATORS
 from ejbd.config import Settings
@@ -134,7 +134,7 @@ async def principal_of(request: Request, declared: Annotated[object, Depends(_BE
         found = await _principal(request)
         request.state.asker = found  # for the audit, also where it is refused now
         request.app.state.allowances.request(found)
-        found.require(needed(request.method, request.url.path))
+        found.require(needed(request.method, request.scope["path"]))
         request.state.principal = found
     if (connection := getattr(request.state, "connection", None)) is not None:
         connection.is_of(ADMINISTRATORS if found.sees_all else f"user {found.user}")
@@ -161,7 +161,7 @@ async def _principal(request: Request) -> Principal:
     if peer.uid == overflow_uid():
         hint = "run the client in the user namespace of the daemon, or use a token made by `ejb token create`"
         raise EjbError(Code.UNAUTHENTICATED, "the kernel cannot say here which user sends this request", hint=hint)
-    user = user_name(peer.uid)
+    user = await roles.name_of(peer.uid)
     role = await roles.of(user)
     return Principal(user, role, Proof.PEER, role.scope, gid=peer.gid)
 

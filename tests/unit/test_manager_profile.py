@@ -250,7 +250,7 @@ async def test_a_program_that_needs_the_same_memory_in_all_asks_for_more_on_fewe
     live: LiveWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = {"own": PROFILES["own"].model_copy(update={"memory": Memory.WHOLE})}
-    monkeypatch.setattr("ejbd.manager.facts.placing.appprofile._known", lambda own: whole)
+    monkeypatch.setattr("ejbd.manager.facts.placing.appprofile.known", lambda own: whole)
     live.batch.node_processors, live.batch.node_memory_mb = 4, 1000
     job = await running_on_four(live, wants=Wants(memory_per_processor_mb=50))
     asked = {request.processors: request.options for request in live.batch.requests.values()}

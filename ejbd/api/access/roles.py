@@ -75,6 +75,18 @@ class Roles:
         self._named = ((Role.ADMIN, settings.admins), (Role.OPERATOR, settings.operators))
         self._by_group = any(word.startswith(GROUP_MARK) for _, words in self._named for word in words)
         self._known: dict[str, tuple[float, Entry]] = {}
+        self._names: dict[int, tuple[float, str]] = {}
+
+    async def name_of(self, uid: int) -> str:
+        """:func:`user_name`, asked in a thread, and once in `KNOWN_S`."""
+        known = self._names.get(uid)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        found = await asyncio.to_thread(user_name, uid)
+        if len(self._names) >= MOST_KNOWN:
+            self._names.clear()
+        self._names[uid] = (time.monotonic() + KNOWN_S, found)
+        return found
 
     async def of(self, user: str) -> Role:
         """The widest role of a user."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -16,21 +15,16 @@ from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, mailing
 from ejbd.config import Settings
 from ejbd.core.view import ClusterView
 from ejbd.errors import BatchError, Code, EjbError
-from ejbd.files.userfiles import apart
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.admitted import Admission
 from ejbd.manager.facts.batchjob import passing, subjobrequests
 from ejbd.manager.facts.batchjob.output import Outputs, check_output
-from ejbd.manager.facts.batchjob.pbsfolders import into_folders
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.past.speculating import Wanted, note_for, walltimes_of, wanted
-from ejbd.manager.facts.placing.appprofile import with_profile
-from ejbd.manager.facts.placing.checkpointing import with_mpi
-from ejbd.manager.facts.placing.mpi import LOOK_S
-from ejbd.manager.facts.placing.mpirun import doubt, with_launcher
-from ejbd.manager.jobspec import JobKind, JobSpec, Reading
+from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.submission import dryrun
 from ejbd.manager.submission.admission import admit
+from ejbd.manager.submission.filelooks import FileLooks
 from ejbd.manager.submission.intake import Accepted, Intake, Submission, answered
 from ejbd.manager.submission.together import Together
 from ejbd.manager.submission.told import ToldPlan
@@ -66,12 +60,13 @@ class Submissions:
         self._intake = Intake(store, context)
         self._looks: Together[Submission, _Look] = Together(self._look, "submissions")
         self._outputs = Outputs()
+        self._files = FileLooks(runs_as is not None)
         self._checks = asyncio.Semaphore(settings.limits.submit_concurrency)
         self._under_way: dict[tuple[object, ...], asyncio.Future[tuple[str, ...]]] = {}
 
     async def submit(self, submission: Submission) -> Accepted:
         """Store a job; durable when this returns. Before, the batch system is shown J0, or what is passed through."""
-        job = await _looked_at(submission.job, self._runs_as is not None)
+        job = await self._files.at(submission.job)
         submission, elastic_notes = replace(submission, job=job), job.notes
         notes: tuple[str, ...] = ()
         if job.spec.asked is not None or job.spec.learned:
@@ -213,7 +208,7 @@ class Submissions:
 
     async def plan(self, job: Reading, user: str) -> ToldPlan:
         """What submitting would do now (dry run)."""
-        job = await _looked_at(job, self._runs_as is not None)
+        job = await self._files.at(job)
         _, learnt = await self._store.read(lambda s: self._admit(s, job, user))
         walltimes = await asyncio.to_thread(walltimes_of, learnt) if learnt is not None else None
         taken, found = await self._store.read(lambda s: dryrun.plan(self._context(s), job, user, walltimes))
@@ -235,34 +230,3 @@ class Submissions:
                 f"this daemon runs jobs as {self._runs_as!r} and you are {user!r}",
                 hint="start an ejbd of your own",
             )
-
-
-async def _looked_at(job: Reading, own: bool) -> Reading:
-    """The job with what is seen of its files: in one thread, as far as that comes within `LOOK_S`."""
-    found = [job]
-
-    def look() -> None:
-        for step in (partial(_with_profile, own=own), _with_launcher, _with_mpi):
-            found.append(step(found[-1]))
-
-    with suppress(TimeoutError):
-        await apart(look, LOOK_S)
-    return found[-1]
-
-
-def _with_profile(job: Reading, own: bool) -> Reading:
-    spec, said = with_profile(job.spec, own, job.profiles)
-    return replace(job, spec=spec, notes=(*job.notes, *([said] if said else ())))
-
-
-def _with_launcher(job: Reading) -> Reading:
-    doubted = doubt(job.spec)
-    return replace(job, spec=with_launcher(job.spec), notes=(*job.notes, *([doubted] if doubted else ())))
-
-
-def _with_mpi(job: Reading) -> Reading:
-    if job.spec.pbs:
-        return replace(job, spec=into_folders(job.spec))
-    if job.spec.mpi != "auto" or job.spec.kind is not JobKind.COMMAND:
-        return job
-    return replace(job, spec=with_mpi(job.spec))

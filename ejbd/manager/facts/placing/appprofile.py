@@ -78,6 +78,18 @@ def _first(text: str) -> list[str]:
     return words
 
 
+def none_is_for(spec: JobSpec, profiles: Mapping[str, Profile] | None) -> bool:
+    """Whether it is plain without a look at any file that a job is run by none of these `profiles` (None: not read)."""
+    if spec.engine not in ("auto", "profile") or spec.elastic is False:
+        return spec.profile is None
+    if spec.engine == "profile" or profiles is None:
+        return False
+    try:
+        return not any(matching(unwrapped(words, spec.cwd).program, profiles) for words in programs_of(spec))
+    except NotSeen:
+        return False
+
+
 def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None) -> tuple[JobSpec, str]:
     """The job with the profile by which its application is run, where it may have one; and a note ("": none).
 
@@ -90,7 +102,7 @@ def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None
     if spec.engine not in ("auto", "profile") or spec.elastic is False:
         return spec, ""
     programs = list(programs_of(spec))
-    note, theirs, known = "", {}, {}
+    note, theirs, others = "", {}, {}
     try:
         theirs = read_sent(sent) if programs and sent else {}
     except EjbError as error:
@@ -98,12 +110,12 @@ def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None
             raise
         note = f"{error.message}; none of the profiles that were sent is used"
     try:
-        known = _known(own) if programs else {}
+        others = known(own) if programs else {}
     except EjbError:
         if spec.engine == "profile":
             raise
     strange = {} if own else theirs
-    known = {**theirs, **{name: one for name, one in known.items() if name not in theirs}}
+    profiles = {**theirs, **{name: one for name, one in others.items() if name not in theirs}}
     unseen: list[str] = []
     for command in programs:
         try:
@@ -111,7 +123,7 @@ def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None
         except NotSeen as error:
             unseen.append(str(error))
             continue
-        one = matching(words, known)
+        one = matching(words, profiles)
         foreign = one is not None and one.name in strange
         if one is None or (spec.engine == "auto" and not foreign and unfit(one, words, spec.cwd)):
             continue
@@ -121,7 +133,8 @@ def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None
     return spec, "; ".join(filter(None, (note, f"no profile is taken: {unseen[0]}" if unseen else "")))
 
 
-def _known(own: bool) -> dict[str, Profile]:
+def known(own: bool) -> Mapping[str, Profile]:
+    """The profiles of this machine by name, and with `own` those of the daemon's user. It reads files; EjbError."""
     places = folders() if own else folders()[1:]
     return _read(tuple((folder, _written(folder)) for folder in places))
 

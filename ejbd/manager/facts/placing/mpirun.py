@@ -59,8 +59,9 @@ def with_launcher(spec: JobSpec) -> JobSpec:
 
     It reads files. So it is where every launch of a script is by an mpirun of Open MPI 4, and the job says nothing.
     """
-    launches = launchers_of(spec)
-    if spec.profile is None or spec.mpi != "auto" or not launches or CHANGES_PATH.search(spec.script or ""):
+    if spec.profile is None or spec.mpi != "auto" or CHANGES_PATH.search(spec.script or ""):
+        return spec
+    if not (launches := launchers_of(spec)):
         return spec
     path = spec.env.get("PATH", os.defpath)
     for word in launches:

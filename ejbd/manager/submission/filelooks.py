@@ -1,0 +1,75 @@
+"""What a submission's files show: the profile of its application, the kind of its mpirun, where its ranks can be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from ejbd.errors import EjbError
+from ejbd.files.userfiles import apart
+from ejbd.manager.facts.batchjob.pbsfolders import into_folders
+from ejbd.manager.facts.placing.appprofile import known, none_is_for, with_profile
+from ejbd.manager.facts.placing.checkpointing import with_mpi
+from ejbd.manager.facts.placing.mpi import LOOK_S
+from ejbd.manager.facts.placing.mpirun import doubt, with_launcher
+from ejbd.manager.jobspec import JobKind, Reading
+from ejbd.profiles.profile import Profile
+from ejbd.wire.kinds import Engine
+
+FRESH_S = 0.25  # so long a flood of submissions goes by the profiles that one of it has read
+
+
+class FileLooks:
+    """Looks at the files of submissions, in a thread, as far as that comes within `LOOK_S`.
+
+    A job of which no file can say anything has no look: in a flood a thread costs more than all else of a submission.
+    `own`: the daemon runs jobs of its own user alone.
+    """
+
+    def __init__(self, own: bool) -> None:
+        self._own = own
+        self._seen: tuple[float, Mapping[str, Profile]] | None = None  # when profiles were read, and which there are
+
+    async def at(self, job: Reading) -> Reading:
+        """The job with what is seen of its files."""
+        if self._nothing_to_see(job):
+            return job
+        found = [job]
+
+        def look() -> None:
+            for step in (self._with_profile, _with_launcher, _with_mpi):
+                found.append(step(found[-1]))
+            with suppress(EjbError):
+                self._seen = time.monotonic(), known(self._own)
+
+        with suppress(TimeoutError):
+            await apart(look, LOOK_S)
+        return found[-1]
+
+    def _nothing_to_see(self, job: Reading) -> bool:
+        if job.spec.pbs or _may_have_mpi(job) or job.profiles or Engine.reshapes(job.spec.engine):
+            return False
+        seen = self._seen
+        profiles = seen[1] if seen is not None and time.monotonic() - seen[0] < FRESH_S else None
+        return none_is_for(job.spec, profiles)
+
+    def _with_profile(self, job: Reading) -> Reading:
+        spec, said = with_profile(job.spec, self._own, job.profiles)
+        return replace(job, spec=spec, notes=(*job.notes, *([said] if said else ())))
+
+
+def _with_launcher(job: Reading) -> Reading:
+    doubted = doubt(job.spec)
+    return replace(job, spec=with_launcher(job.spec), notes=(*job.notes, *([doubted] if doubted else ())))
+
+
+def _may_have_mpi(job: Reading) -> bool:
+    return job.spec.mpi == "auto" and job.spec.kind is JobKind.COMMAND
+
+
+def _with_mpi(job: Reading) -> Reading:
+    if job.spec.pbs:
+        return replace(job, spec=into_folders(job.spec))
+    return replace(job, spec=with_mpi(job.spec)) if _may_have_mpi(job) else job
