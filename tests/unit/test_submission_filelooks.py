@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ejbd.files.userfiles import apart
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
-from ejbd.manager.submission import filelooks
-from ejbd.manager.submission.filelooks import FileLooks
+from ejbd.manager.submission.filelooks import FRESH_S, FileLooks
 
 OWN = """
 [mine]
@@ -26,18 +26,17 @@ class Counted:
     """Looks of a daemon of one user, whose profiles are in `folder`, at times that a test says."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.files, self.begun, self.now = FileLooks(own=True), 0, 100.0
+        self.begun, self.now = 0, 100.0
+        self.files = FileLooks(own=True, now=lambda: self.now)
         self.folder = folder / "config" / "ejb" / "profiles"
         self.folder.mkdir(parents=True)
-        apart = filelooks.apart
 
         async def counted(work: Any, patience_s: float) -> Any:
             self.begun += 1
             return await apart(work, patience_s)
 
         patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-        patch.setattr(filelooks, "apart", counted)
-        patch.setattr(filelooks.time, "monotonic", lambda: self.now)
+        patch.setattr("ejbd.manager.submission.filelooks.apart", counted)
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ async def test_a_profile_that_has_just_been_written_counts_a_moment_later(looks:
     job = script(tmp_path, "srun ./quench-heat")
     assert (await looks.files.at(job)).spec.profile is None
     (looks.folder / "own.toml").write_text(OWN)
-    looks.now += filelooks.FRESH_S
+    looks.now += FRESH_S
     assert (await looks.files.at(job)).spec.profile is not None
 
 

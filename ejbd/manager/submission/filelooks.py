@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -28,8 +28,9 @@ class FileLooks:
     `own`: the daemon runs jobs of its own user alone.
     """
 
-    def __init__(self, own: bool) -> None:
+    def __init__(self, own: bool, now: Callable[[], float] = time.monotonic) -> None:
         self._own = own
+        self._now = now
         self._seen: tuple[float, Mapping[str, Profile]] | None = None  # when profiles were read, and which there are
 
     async def at(self, job: Reading) -> Reading:
@@ -42,7 +43,7 @@ class FileLooks:
             for step in (self._with_profile, _with_launcher, _with_mpi):
                 found.append(step(found[-1]))
             with suppress(EjbError):
-                self._seen = time.monotonic(), known(self._own)
+                self._seen = self._now(), known(self._own)
 
         with suppress(TimeoutError):
             await apart(look, LOOK_S)
@@ -52,7 +53,7 @@ class FileLooks:
         if job.spec.pbs or _may_have_mpi(job) or job.profiles or Engine.reshapes(job.spec.engine):
             return False
         seen = self._seen
-        profiles = seen[1] if seen is not None and time.monotonic() - seen[0] < FRESH_S else None
+        profiles = seen[1] if seen is not None and self._now() - seen[0] < FRESH_S else None
         return none_is_for(job.spec, profiles)
 
     def _with_profile(self, job: Reading) -> Reading:
