@@ -19,6 +19,7 @@ from ejbd.profiles.profile import Profile
 from ejbd.wire.kinds import Engine
 
 FRESH_S = 0.25  # so long a flood of submissions goes by the profiles that one of it has read
+MOST_KEPT, KEPT_CHARACTERS = 256, 16_384
 
 
 class FileLooks:
@@ -32,6 +33,8 @@ class FileLooks:
         self._own = own
         self._now = now
         self._seen: tuple[float, Mapping[str, Profile]] | None = None  # when profiles were read, and which there are
+        self._asked_of: Mapping[str, Profile] = {}
+        self._none_is_for: set[tuple[object, ...]] = set()  # of those: what is submitted again and again
 
     async def at(self, job: Reading) -> Reading:
         """The job with what is seen of its files."""
@@ -53,8 +56,19 @@ class FileLooks:
         if job.spec.pbs or _may_have_mpi(job) or job.profiles or Engine.reshapes(job.spec.engine):
             return False
         seen = self._seen
-        profiles = seen[1] if seen is not None and self._now() - seen[0] < FRESH_S else None
-        return none_is_for(job.spec, profiles)
+        if seen is None or self._now() - seen[0] >= FRESH_S:
+            return none_is_for(job.spec, None)
+        spec, profiles = job.spec, seen[1]
+        asked = (spec.engine, spec.elastic, spec.kind, spec.script, spec.argv, spec.processes, spec.threads, spec.cwd)
+        if profiles is not self._asked_of or len(self._none_is_for) >= MOST_KEPT:
+            self._asked_of, self._none_is_for = profiles, set()
+        if asked in self._none_is_for:
+            return True
+        if not none_is_for(spec, profiles):
+            return False
+        if len(spec.script or "") <= KEPT_CHARACTERS:
+            self._none_is_for.add(asked)
+        return True
 
     def _with_profile(self, job: Reading) -> Reading:
         spec, said = with_profile(job.spec, self._own, job.profiles)
