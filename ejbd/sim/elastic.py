@@ -21,6 +21,7 @@ from ejbd.core.shadow import shadow_learns
 from ejbd.core.shortruns import learned
 from ejbd.sim.cluster import (
     APPLICATION_ENDS,
+    JOB_ENDS,
     MOVE_ENDS,
     SHRINKS,
     dequeue,
@@ -226,8 +227,18 @@ def plan_next(w: World, job: int, rules: Rules) -> None:
     done = _completes(w, job, rules)
     if done <= time:
         time = done
-        rank = APPLICATION_ENDS
+        rank = JOB_ENDS if ends_as_batch_job(w, job, rules) else APPLICATION_ENDS
     set_event(w, job, time, rank)
+
+
+@kernel
+def ends_as_batch_job(w: World, job: int, rules: Rules) -> bool:
+    """Whether a job that ends now is to the batch system like any that never was elastic: it has run on J0 alone.
+
+    Of what ends within one second the paper's applications come before terminations, and which job backfills depends on
+    that. With the guard a queue where nothing is borrowed is to be plain EASY's, down to that order.
+    """
+    return rules.guard != 0 and w.mode[job] == ON_PLACE_HOLDER and w.subjobs[job] == 1
 
 
 @kernel
@@ -258,7 +269,7 @@ def application_event(w: World, job: int, rank: int, rules: Rules) -> None:
         _released(w, job)
         return
     advance(w, job, rules)
-    if rank == APPLICATION_ENDS:
+    if rank <= JOB_ENDS:
         complete(w, job, rules)
         return
     now = w.clock[NOW]

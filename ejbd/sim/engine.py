@@ -2,7 +2,7 @@
 
 application ends, terminations, ends of moves, shrinks, and submissions in the order of the log (`paper` ties), or
 submissions before all the others (`pyss` ties), with a scheduling pass after each event; or all of them, and one pass
-(`batch` ties).
+(`batch` ties). With the guard an elastic job that has run on J0 alone is among the terminations.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def take_event(w: World, ties: int, rules: Rules) -> None:
     job, rank = next_event(w, ties)
     if job < 0:
         return
-    if rank == JOB_ENDS:
+    if rank == JOB_ENDS and w.mode[job] == RIGID:
         end_rigid(w, job)
     else:
         application_event(w, job, rank, rules)
@@ -107,14 +107,12 @@ def react(w: World, policy: int, rules: Rules) -> None:
             stays = w.candidate[job] == STAYS_RIGID or rules.beyond <= 1.0 or passes_through(w, job)
             if w.mode[job] == RIGID and (policy != EJB or stays):
                 start_rigid(w, job)
+            elif w.mode[job] == RIGID:
+                begin_on_j0(w, job, rules)  # it may grow beyond what it has got
+            elif w.mode[job] != DONE:
+                again = placeholder_started(w, job, rules) or again
         if policy != EJB:
             return
-        for index in range(starts):
-            job = w.started[index]
-            if w.mode[job] == RIGID and w.start[job] < 0.0:
-                begin_on_j0(w, job, rules)  # it may grow beyond what it has got
-            elif w.mode[job] != RIGID and w.mode[job] != DONE:
-                again = placeholder_started(w, job, rules) or again
         while w.count[FRESH] < w.count[NEXT]:
             job = w.count[FRESH]
             w.count[FRESH] += 1

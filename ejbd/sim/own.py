@@ -201,8 +201,7 @@ class _Asking:
             for job in started:
                 if w.mode[job] == RIGID:
                     start_rigid(w, job)
-            for job in started:
-                if w.mode[job] not in (RIGID, DONE):
+                elif w.mode[job] != DONE:
                     again = self.placeholder_started(job) or again
             while w.count[FRESH] < w.count[NEXT]:
                 job = w.count[FRESH]

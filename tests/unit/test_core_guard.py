@@ -39,6 +39,7 @@ from ejbd.sim.engine import PAPER_TIES, next_time, step
 from ejbd.sim.invariants import check
 from ejbd.sim.metrics import Outcome
 from ejbd.sim.models import Model, generate
+from ejbd.sim.own import run_policy
 from ejbd.sim.run import Policy, refuse_fault, run
 from ejbd.sim.settings import Setting
 from ejbd.sim.workload import Workload, workload_of
@@ -577,6 +578,26 @@ def test_auto_is_on_where_jobs_are_suspended() -> None:
     assert [replace(LIVE, guard=Guard.AUTO, suspend=on).rules.guard for on in (True, False)] == [1, 0]
     assert replace(LIVE, suspend=False).rules.guard == 1
     assert BundlingParameters().rules.guard == 0, "the paper's algorithm has none"
+
+
+def test_of_ends_within_one_second_the_batch_systems_order_holds_where_nothing_is_borrowed() -> None:
+    """J0 that began as any batch job ends as one: not ahead of what began before it, which may backfill first."""
+    load = workload([
+        (0.0, 16, 10.0, 10.0), (1.0, 4, 40.0, 20.0), (1.0, 8, 40.0, 20.0),  # the third is elastic, and starts on J0
+        (2.0, 12, 100.0, 50.0), (3.0, 8, 15.0, 15.0),  # the head, and what may go ahead of it
+    ], 16)  # fmt: skip
+    elastic = np.array([0, 0, 1, 0, 0])
+    easy = run(load, Policy.EASY, plain=True)
+    assert easy.end[1] == easy.end[2] == 30 and easy.start.tolist() == [0, 10, 10, 45, 30]
+    long_moves = replace(LIVE, lambda_s=7200.0)
+    for outcome in (
+        run(load, Policy.EJB, parameters=long_moves, candidates=elastic, plain=True, checking=True),
+        run_policy(load, "bundling", parameters=long_moves, candidates=elastic, checking=True),
+    ):
+        assert outcome.elastic.tolist() == [0, 0, 1, 0, 0]
+        assert outcome.start.tolist() == easy.start.tolist() and outcome.end.tolist() == easy.end.tolist()
+    off = run(load, Policy.EJB, parameters=replace(OFF, lambda_s=7200.0), candidates=elastic, plain=True)
+    assert off.start.tolist() == [0, 10, 10, 30, 80], "the paper's order: applications first"
 
 
 @pytest.mark.slow

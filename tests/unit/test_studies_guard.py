@@ -102,6 +102,17 @@ def test_made_up_logs_are_played_in_every_cell_once_and_the_worst_is_told_first(
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing was simulated again"
 
 
+@pytest.mark.parametrize(("seed", "share"), [(909, 0.2), (924, 1.0)])
+def test_with_moves_that_are_too_long_a_queue_of_short_jobs_is_plain_easys(seed: int, share: float) -> None:
+    """Logs on which jobs were up to 10 % worse off, since J0s ended ahead of others in the same second."""
+    load, _ = madeup.made_up(Model.SHORT_HEAVY, seed, madeup.Trial((seed,)))
+    given = BundlingParameters(lambda_s=7200.0, suspend=True, order=Order.LEAST_WORK, guard=Guard.ON)
+    flags = madeup.candidates_of(load, seed, share)
+    easy, ejb = run(load, Policy.EASY), run(load, Policy.EJB, parameters=given, candidates=flags, plain=True)
+    assert ejb.elastic.sum() > 20 and ejb.moves.sum() == 0
+    assert ejb.start.tolist() == easy.start.tolist() and ejb.end.tolist() == easy.end.tolist()
+
+
 def test_logs_are_chosen_by_their_seeds_and_few_cells_are_of_busy_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
