@@ -67,6 +67,7 @@ def resizes(daemon: Daemon, job: str) -> list[tuple[int, int]]:
     return [(e["data"]["was"], e["data"]["processors"]) for e in events if e["kind"] == "epoch.resized"]
 
 
+@pytest.mark.nightly("test_pool_slurm.py folds and unfolds in an allocation of a real Slurm, and computes the same")
 def test_the_next_job_starts_by_folding_the_first(pool: Daemon, paced: Path, tmp_path: Path) -> None:
     daemon = pool
     first, second = tmp_path / "first", tmp_path / "second"

@@ -19,8 +19,8 @@ def test_with_a_timer_of_minutes_a_job_starts_and_moves_and_gives_back_at_once(t
     try:
         site.fill()
         daemon.start()
-        steps, result = 200, tmp_path / "moved"
-        job = daemon.submit(*daemon.heat(steps, result), ranks=8)
+        steps, result = 100, tmp_path / "moved"
+        job = daemon.submit(*daemon.heat(steps, result, pace="40ms"), ranks=8)
         daemon.wait_event(job, "subjob.pending", timeout_s=120)
         daemon.stop()
         daemon.start()
@@ -31,7 +31,7 @@ def test_with_a_timer_of_minutes_a_job_starts_and_moves_and_gives_back_at_once(t
         daemon.wait_event(job, "epoch.running", 2, timeout_s=200)
         final = daemon.wait(job, timeout_s=200)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
-        assert result.read_bytes() == undisturbed(tmp_path, steps, 8)
+        assert result.read_bytes() == undisturbed(tmp_path, steps)
         until(
             lambda: daemon.kinds(job).count("subjob.completed") == 2,
             "nobody looked for the subjobs that were left",

@@ -224,7 +224,7 @@ def test_what_a_launch_is_given_on_standard_input_goes_to_its_ranks(site: Site) 
     assert text.split() == f"{told} loop one".split()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("body", "state"),
     [
@@ -275,7 +275,7 @@ def test_ranks_of_srun_run_to_their_own_end_when_one_has_failed(site: Site) -> N
         """\
         #!/bin/bash
         #SBATCH -n 4 -t 2
-        srun sh -c 'sleep $SLURM_PROCID; touch own-$SLURM_PROCID; exit $((SLURM_PROCID % 3 + 3))'
+        srun sh -c 'sleep 0.$SLURM_PROCID; touch own-$SLURM_PROCID; exit $((SLURM_PROCID % 3 + 3))'
         echo "code $?"
         ls own-*
         srun -n 2 --kill-on-bad-exit=1 sh -c '[ $SLURM_PROCID = 1 ] && exit 9; sleep 60' 2> errors
@@ -397,7 +397,7 @@ def test_python_scripts(site: Site) -> None:
     assert said(text) == ["before argument", '0 ["it\'s $HOME", "it\'s $HOME"]', *["direct"] * 3]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6, first=3)
 @pytest.mark.parametrize("name", ["with spaces", 'it\'s "quoted"', "ünïcødé ✓", "$(touch hit)`x`", "50%j %x %%", "-n"])
 def test_folders_with_unusual_names(site: Site, name: str) -> None:
     folder = site.folder / name
@@ -467,6 +467,7 @@ def test_submitted_by_the_command_line(site: Site) -> None:
     assert (site.folder / "cli.out").read_text() == "by hand\nword\nword\n"
 
 
+@pytest.mark.nightly("test_readme.py submits it; integration/test_heat.py runs its script under Slurm's names")
 def test_the_example(site: Site) -> None:
     for name in ("heat.py", "heat.sbatch"):
         text = (HEAT.parent / name).read_text().replace("--steps 1000", "--steps 30")
