@@ -149,7 +149,8 @@ LEFT_TO_NIGHTLY: dict[tuple[object, ...], str] = {
     ("slurm", CrashPoint.REPORT_BEFORE_COMMIT, GROWTH): "the embedded cluster's report.after-commit breaks one, too",
     ("openpbs", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB): "Slurm is asked at the same point",
     ("openpbs", CrashPoint.CANCEL_AFTER_CALL, START): "Slurm is asked at submit.after-call; LIVES has a death here",
-    ("on", CrashPoint.BEGIN_AFTER_CALL): "standby.before-commit is on the same way",
+    ("on", CrashPoint.BEGIN_AFTER_CALL): "test_kept_place_slurm.py goes this way; LIVES has a death at this point",
+    ("on", CrashPoint.STANDBY_BEFORE_COMMIT): "tick.after-commit is on disk, too; LIVES has a death at this point",
 }
 
 

@@ -235,6 +235,9 @@ def leave(folder: Path, free: int) -> None:
     ballast.write_bytes(b"\0" * size)
 
 
+@pytest.mark.nightly(
+    "integration/test_worker_checkpoint.py has a full spool and a time-out that leaves the ranks running"
+)
 def test_a_checkpoint_that_does_not_fit(tmp_path: Path, small_disk: Path) -> None:
     """No room for a checkpoint: it fails by its time-out, the ranks run on where they are, and the job completes."""
     steps = 2 * STEPS  # it must not be at its end when the time-out is over
@@ -264,7 +267,7 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path, small_disk: Path) -> Non
         nothing_left(daemon, site, job)
 
 
-@pytest.mark.nightly("test_a_checkpoint_that_does_not_fit fills the spool; unit/test_manager_health.py is told")
+@pytest.mark.nightly("integration/test_worker_checkpoint.py has a full spool; unit/test_manager_health.py is told")
 def test_a_subjob_that_does_not_fit_is_postponed(tmp_path: Path, small_disk: Path) -> None:
     """No room at all: a subjob's submission is postponed and the event says why; with room again the job grows."""
     site = LocalSite(tmp_path, settings=f'spool = "{small_disk}/spool"\n')

@@ -176,6 +176,7 @@ def test_a_mom_of_torque_is_killed_under_a_running_subjob(site: PbsBackground, t
 # -- walltimes --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly("integration/test_batch_contract.py exceeds one on each; unit/test_manager_outcomes.py is told")
 @pytest.mark.sampled(2)
 @dialects()
 def test_a_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> None:
         each_tag_once(daemon, site, job)
 
 
-@pytest.mark.nightly("unit/test_manager_outside.py has it; the one before exceeds one on PBS")
+@pytest.mark.nightly("unit/test_manager_outside.py has it; integration/test_batch_contract.py exceeds one on PBS")
 @dialects("openpbs")
 def test_a_subjobs_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> None:
     """Somebody has cut it: that is no time-out of the job, which waits for J0 and completes on it."""

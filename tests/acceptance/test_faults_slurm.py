@@ -222,7 +222,7 @@ def test_the_controller_killed_under_a_running_job(breakable: SlurmCluster, tmp_
         assert launches(daemon, job) == 1
 
 
-@pytest.mark.nightly("test_squeue_that_leaves_jobs_out meets the same rows, test_faults_pbs.py forgets")
+@pytest.mark.nightly("test_squeue_that_leaves_jobs_out meets the same rows; unit/test_manager_outside.py loses one")
 def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_path: Path) -> None:
     """It comes back as it was before the job was submitted.
 

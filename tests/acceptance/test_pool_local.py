@@ -87,6 +87,9 @@ def test_the_next_job_starts_by_folding_the_first(pool: Daemon, paced: Path, tmp
     assert resizes(daemon, two) == [], "it started whole"
 
 
+@pytest.mark.nightly(
+    "integration/test_worker_resize.py binds every thread; unit/test_manager_resizing.py has the halves of a node"
+)
 @pytest.mark.skipif(CPUS < 2, reason="ranks are bound where there are two CPUs")
 def test_two_jobs_on_a_node_keep_to_processors_of_their_own(paced: Path, tmp_path: Path) -> None:
     """The affinity of every thread of every rank, read back from outside."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.journeys import nothing_left, undisturbed
 from tests.acceptance.sites import LocalSite
 from tests.fakes.daemon import Daemon, until
@@ -11,6 +13,7 @@ from tests.fakes.daemon import Daemon, until
 TIMER_S = 600  # between two polls of the timer: longer than this test waits for anything
 
 
+@pytest.mark.nightly("unit/test_manager_looks.py has what workers tell looked at without the timer")
 def test_with_a_timer_of_minutes_a_job_starts_and_moves_and_gives_back_at_once(tmp_path: Path) -> None:
     """A daemon that starts looks at once, which stands here for the poll that finds a window; whatever comes after it
     comes by what workers tell: a subjob that has started, and one that is left."""

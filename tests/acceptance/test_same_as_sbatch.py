@@ -123,7 +123,8 @@ def test_what_a_script_sees_of_its_job_is_the_same(both: Pair, lines: str) -> No
     assert differences(plain, ours) == []
 
 
-@pytest.mark.sampled(2, first=1)
+@pytest.mark.nightly("test_arrays_pbs.py runs EJB's own; test_passed_through_slurm.py one of a real Slurm")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("array", ["1-7:3%2", "2,5"])
 def test_the_elements_of_an_array_are_what_sbatch_makes_of_them(both: Pair, array: str) -> None:
     script = both.folder / "array.sh"

@@ -58,6 +58,7 @@ def test_set_e_stops_at_a_failed_launch(site: Site) -> None:
     assert said(site.run(script, code=3)) == []
 
 
+@pytest.mark.nightly("integration/test_worker_output.py has whole lines of ranks that write at once")
 def test_lines_of_many_ranks_stay_whole_and_in_their_places(site: Site) -> None:
     text = site.run(
         f"""\

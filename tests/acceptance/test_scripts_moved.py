@@ -120,6 +120,9 @@ def test_the_anchor_is_kept_until_the_script_ends(site: Site, others: Others) ->
     until(lambda: others.unfinished() == ["filler"], "a subjob is left", 30)
 
 
+@pytest.mark.nightly(
+    "integration/test_worker_script.py starts one again; unit/test_manager_begun_again.py leads the next"
+)
 def test_a_restartable_script_is_started_again_behind_its_launches(site: Site, others: Others) -> None:
     steps = 200
     id = site.submit(
@@ -157,7 +160,7 @@ def test_a_restartable_script_is_started_again_behind_its_launches(site: Site, o
     ]
 
 
-@pytest.mark.nightly("unit/test_manager_setbacks.py has it on the fake world; the one before begins a script again")
+@pytest.mark.nightly("unit/test_manager_setbacks.py has it on the fake world")
 def test_a_restartable_script_survives_the_loss_of_its_subjob(site: Site, others: Others) -> None:
     id = site.submit(
         f"""\

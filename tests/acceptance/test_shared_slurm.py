@@ -28,7 +28,7 @@ def paced(folder: Path, *, steps: int, ranks: int) -> tuple[list[str], str]:
     return words, subprocess.run(expect, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-@pytest.mark.nightly("test_pool_local.py reads the affinity; test_pool_slurm.py shares nodes")
+@pytest.mark.nightly("integration/test_worker_resize.py binds each thread; test_pool_slurm.py shares nodes")
 @pytest.mark.skipif(len(CPUS) < 2, reason="ranks are bound where there are two CPUs")
 def test_two_jobs_share_a_node_and_their_ranks_no_processor(tmp_path: Path) -> None:
     if reason := missing_slurm():

@@ -268,6 +268,9 @@ def test_a_tag_that_another_user_writes_is_nothing_but_a_comment(site: Site) -> 
     site.cluster.run("scancel", own)
 
 
+@pytest.mark.nightly(
+    "integration/test_ejb_as_users.py kills the helper at a verb; unit/test_manager_users_crashes.py the daemon"
+)
 def test_users_go_on_where_the_helper_and_the_daemon_are_killed(site: Site) -> None:
     jobs = {user: site.heat(user, 150) for user in (site.users.alice, site.users.bob)}
     for round in range(3):
