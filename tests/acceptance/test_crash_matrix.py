@@ -35,7 +35,7 @@ from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 from tests.unit.test_manager_crashes import LIVES
 
-STEPS = 40
+STEPS = 80
 PATIENCE_S = 300  # with a thirtieth of a processor a daemon takes more than a minute to come up
 FINAL = ("completed", "failed", "timeout", "cancelled")
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from tests.fakes.slurm_commands import UNREACHABLE, FaultyCommands
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("faults-slurm")]
-STEPS = 75
+STEPS = 100
 IMPATIENT = "[slurm]\ntimeout_s = 2\nsubmit_timeout_s = 2\n"
 
 
@@ -305,7 +305,7 @@ def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
     """A slurmd dies with both subjobs on its node: back to waiting, and from the last checkpoint on another node."""
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
     with daemon_on(site, tmp_path) as daemon:
-        job = submit(daemon, site, steps=250)  # longer than Slurm needs to see that a node is down
+        job = submit(daemon, site, steps=400)  # longer than Slurm needs to see that a node is down
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             site.more()
@@ -315,7 +315,7 @@ def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
             daemon.wait(job, "waiting", timeout_s=60)
             site.more()
             daemon.wait_event(job, "epoch.running", 3)
-            completed(daemon, site, job, steps=250)
+            completed(daemon, site, job, steps=400)
         launched = [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         assert launched[:3] == [None, 1, 1]
         ends = {s["id"]: s["state"] for s in daemon.job(job)["subjobs"]}
