@@ -176,7 +176,7 @@ def test_a_mom_of_torque_is_killed_under_a_running_subjob(site: PbsBackground, t
 # -- walltimes --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly("integration/test_batch_contract.py exceeds one on each; unit/test_manager_outcomes.py is told")
+@pytest.mark.nightly("integration/test_batch_contract.py exceeds one; unit/test_manager_outcomes.py is told")
 @pytest.mark.sampled(2)
 @dialects()
 def test_a_walltime_is_exceeded(site: PbsBackground, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_running_subjob_is_deleted_behind_our_back(site: PbsBackground, tmp_pa
 # -- what the server forgot -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly("test_squeue_that_leaves_jobs_out has workers that speak; unit/test_manager_away.py, too")
+@pytest.mark.nightly("unit/test_manager_outside.py has one that is not listed while its workers speak")
 @pytest.mark.parametrize("site", ["torque", pytest.param("openpbs", marks=LONGER)], indirect=True)
 def test_the_server_forgets_a_running_subjob(site: PbsBackground, tmp_path: Path) -> None:
     """`qstat` knows no such job while its workers speak: it is not lost, and completes.

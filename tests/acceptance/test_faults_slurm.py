@@ -167,6 +167,9 @@ def test_squeue_that_cannot_be_read(site: SlurmSite, faulty: FaultyCommands, tmp
         each_tag_once(daemon, site, job)
 
 
+@pytest.mark.nightly(
+    "integration/test_slurm_faults.py has both answers; unit/test_manager_outside.py workers that speak"
+)
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", ["torn", "nothing"])
 def test_squeue_that_leaves_jobs_out(site: SlurmSite, faulty: FaultyCommands, tmp_path: Path, fault: str) -> None:
@@ -222,7 +225,7 @@ def test_the_controller_killed_under_a_running_job(breakable: SlurmCluster, tmp_
         assert launches(daemon, job) == 1
 
 
-@pytest.mark.nightly("test_squeue_that_leaves_jobs_out meets the same rows; unit/test_manager_outside.py loses one")
+@pytest.mark.nightly("integration/test_slurm_faults.py misses rows; unit/test_manager_outside.py loses one")
 def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_path: Path) -> None:
     """It comes back as it was before the job was submitted.
 
@@ -246,7 +249,7 @@ def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_pa
 
 
 @pytest.mark.nightly(
-    "test_the_controller_forgets_a_running_subjob meets the same rows, and squeue that leaves jobs out"
+    "integration/test_slurm_faults.py kills the controller and misses rows; test_a_dead_node waits and goes on"
 )
 def test_the_controller_takes_a_running_subjob_for_pending(
     breakable: SlurmCluster, faulty: FaultyCommands, tmp_path: Path
@@ -280,7 +283,9 @@ def test_the_controller_takes_a_running_subjob_for_pending(
         assert launches(daemon, job) > 1
 
 
-@pytest.mark.nightly("test_squeue_that_leaves_jobs_out has a placeholder missing")
+@pytest.mark.nightly(
+    "integration/test_slurm_faults.py misses rows; unit/test_manager_outside.py has a J0 that comes again"
+)
 def test_the_controller_forgets_a_waiting_placeholder(breakable: SlurmCluster, tmp_path: Path) -> None:
     """slurmctld dies right after J0 was submitted, and forgets it (it saves its state lazily): J0 comes again.
 

@@ -121,7 +121,7 @@ def test_a_limit_that_leaves_one_job_leaves_it_to_j0(site: Site) -> None:
     assert site.subjobs(job) == [] and "AssocMaxJobsLimit" not in str(site.daemon.events(job))
 
 
-@pytest.mark.nightly("unit/test_manager_limits.py has it; the next one has limits of a real Slurm")
+@pytest.mark.nightly("unit/test_manager_limits.py has it; the next one reads limits of a real Slurm")
 def test_what_runs_is_given_back_where_j0_could_start_but_for_it(site: Site) -> None:
     """The limit is lowered while a subjob runs: J0 stands on it as soon as there is room, and gets its way."""
     site.limit("MaxJobs=2")
@@ -173,6 +173,7 @@ LIMITS = {
 USUAL = ("GrpTRES",)
 
 
+@pytest.mark.nightly("unit/test_manager_limits.py has it for each limit; the one before reads those of a real Slurm")
 @pytest.mark.parametrize("limit", [
     pytest.param(name, marks=() if EVERY or name in USUAL else pytest.mark.skip(reason="EJB_TEST_SCRIPTS is not all"))
     for name in LIMITS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.journeys import nothing_left, undisturbed
-from tests.acceptance.sites import LocalSite
+from tests.acceptance.sites import POLL_S, LocalSite
 from tests.fakes.daemon import Daemon, until
 
 TIMER_S = 600  # between two polls of the timer: longer than this test waits for anything
@@ -18,7 +18,7 @@ def test_with_a_timer_of_minutes_a_job_starts_and_moves_and_gives_back_at_once(t
     """A daemon that starts looks at once, which stands here for the poll that finds a window; whatever comes after it
     comes by what workers tell: a subjob that has started, and one that is left."""
     site = LocalSite(tmp_path, 4, 2, block=4, fillers=(2,))
-    daemon = Daemon(tmp_path, site.toml.replace("poll_s = 0.5", f"poll_s = {TIMER_S}"))
+    daemon = Daemon(tmp_path, site.toml.replace(f"poll_s = {POLL_S}", f"poll_s = {TIMER_S}"))
     try:
         site.fill()
         daemon.start()

@@ -16,7 +16,7 @@ from tests.unit.test_forty_scripts import PASSED_THROUGH
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("same-as-sbatch")]
 
-SHORT = ("conda-mpi4py", "espresso-here", "espresso-whole", "gromacs-hybrid", "lammps-gpu", "lammps-stdin", "torchrun")
+SHORT = ("conda-mpi4py", "espresso-here", "gromacs-hybrid", "lammps-stdin", "torchrun")
 # srun's own word on where it runs: EJB's ranks are no step of it.
 SAID_BY_SRUN = "srun: cluster configuration lacks support for cpu binding"
 PROBE = """\

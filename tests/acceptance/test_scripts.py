@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.journeys import undisturbed
 from tests.acceptance.scripting import Site, local_site, said, sleeping
 from tests.fakes.daemon import HEAT, until
 
@@ -468,7 +469,6 @@ def test_submitted_by_the_command_line(site: Site) -> None:
     assert (site.folder / "cli.out").read_text() == "by hand\nword\nword\n"
 
 
-@pytest.mark.nightly("test_readme.py submits it; integration/test_heat.py runs its script under Slurm's names")
 def test_the_example(site: Site) -> None:
     for name in ("heat.py", "heat.sbatch"):
         text = (HEAT.parent / name).read_text().replace("--steps 1000", "--steps 30")
@@ -485,10 +485,7 @@ def test_the_example(site: Site) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (output,) = site.folder.glob("heat-*.out")
     assert "after 30 steps, computed by 8 ranks" in output.read_text()
-    undisturbed = site.folder / "undisturbed.txt"
-    options = ["--steps", "30", "--result", str(undisturbed), "--spawn", "8"]
-    subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=60)
-    assert (site.folder / "heat.txt").read_bytes() == undisturbed.read_bytes()
+    assert (site.folder / "heat.txt").read_bytes() == undisturbed(site.folder, 30, 64)
 
 
 def test_the_walltime_ends_the_script(site: Site) -> None:

@@ -33,7 +33,7 @@ class PbsUsers(Site):
         folder = users.home(users.service)
         toml = f"""batch = "pbs"
 identity = "helper"
-poll_s = 0.5
+poll_s = 1.0
 worker_python = "{PYTHON}"
 {FAST}
 [helper]

@@ -49,7 +49,7 @@ class Site:
         folder = users.home(users.service)
         toml = f"""batch = "slurm"
 identity = "helper"
-poll_s = 0.5
+poll_s = 1.0
 worker_python = "{PYTHON}"
 {FAST}
 [helper]

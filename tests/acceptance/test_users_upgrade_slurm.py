@@ -32,7 +32,7 @@ class Alone(Site):
         folder.mkdir(mode=0o700)
         toml = f"""batch = "slurm"
 spool = "{home}/.ejb"
-poll_s = 0.5
+poll_s = 1.0
 worker_python = "{PYTHON}"
 {FAST}"""
         daemon = Daemon(folder, toml, {"SLURM_CONF": str(self.cluster.conf)}, user=self.users.alice)
