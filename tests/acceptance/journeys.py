@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -21,14 +22,17 @@ from tests.fakes.daemon import HEAT, Daemon, until
 _UNDISTURBED: dict[tuple[int, int], bytes] = {}
 
 
-def undisturbed(folder: Path, steps: int, ranks: int) -> bytes:
-    """The result of the same computation without EJB, on ranks that nobody moves; computed once in a process."""
-    if (steps, ranks) in _UNDISTURBED:
-        return _UNDISTURBED[steps, ranks]
+def undisturbed(folder: Path, steps: int, size: int = 32) -> bytes:
+    """The result of the same computation without EJB, by one rank that nobody moves; computed once in a process.
+
+    On any number of ranks it is the same to the bit (integration/test_heat.py), and on one it costs an eighth.
+    """
+    if (steps, size) in _UNDISTURBED:
+        return _UNDISTURBED[steps, size]
     result = folder / "undisturbed"
-    options = ["--steps", str(steps), "--size", "32", "--result", str(result), "--spawn", str(ranks)]
+    options = ["--steps", str(steps), "--size", str(size), "--result", str(result)]
     subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=120)
-    return _UNDISTURBED.setdefault((steps, ranks), result.read_bytes())
+    return _UNDISTURBED.setdefault((steps, size), result.read_bytes())
 
 
 _WRITTEN = re.compile(r"/([^/]+)/epochs/\d+/output/(\d+)\.out$")
@@ -39,21 +43,51 @@ def ranks_of(job: str, forks: bool = False) -> dict[int, int]:
     return ranks_of_all(forks).get(job, {})
 
 
-def ranks_of_all(forks: bool = False) -> dict[str, dict[int, int]]:
+class NoRanks:
+    """Processes that need no second look: they were no ranks when they had been there for a while.
+
+    What is to be a rank has the environment of one once it is begun as that, hence the while. Every second all are
+    looked at again.
+    """
+
+    SETTLED_S, ANEW_S = 3.0, 1.0
+
+    def __init__(self) -> None:
+        self._met_s: dict[str, float] = {}
+        self._settled: set[str] = set()
+        self._next_s = 0.0
+
+    def to_look_at(self, names: list[str]) -> list[str]:
+        now = time.monotonic()
+        if now >= self._next_s:
+            there = set(names)
+            self._met_s = {name: since for name, since in self._met_s.items() if name in there}
+            self._settled.clear()
+            self._next_s = now + self.ANEW_S
+        return [name for name in names if name not in self._settled]
+
+    def is_none(self, name: str) -> None:
+        now = time.monotonic()
+        if self._met_s.setdefault(name, now) <= now - self.SETTLED_S:
+            self._settled.add(name)
+
+
+def ranks_of_all(forks: bool = False, others: NoRanks | None = None) -> dict[str, dict[int, int]]:
     """Job -> process id -> rank of every live rank, by the processes' environments, or by where they write to.
 
     What /proc shows as the environment of a process that DMTCP has restored may be anything. The fake of dmtcp_launch,
     which in truth becomes the rank, is not one, nor, unless `forks`, is what a rank has forked (DMTCP does, at a
-    checkpoint).
+    checkpoint). `others`: what looks before this one have seen to be none.
     """
     found: dict[int, tuple[str, int]] = {}
     parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 (ten times a second: a Path for each is most of the time)
-        if not name.isdecimal():
-            continue
+    names = [name for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 (a Path for each takes long)
+    for name in others.to_look_at(names) if others else names:
         try:
             one = _rank_of(f"/proc/{name}")
             if one is None:
+                if others:
+                    others.is_none(name)
                 continue
             state, parent = _read(f"/proc/{name}/stat").decode(errors="replace").rpartition(")")[2].split()[:2]
             if state not in "ZX" and b"dmtcp_commands.py" not in _read(f"/proc/{name}/cmdline"):
@@ -133,6 +167,7 @@ class Watch:
         self._wanted = 0
         self._held: set[int] = set()
         self._lock = threading.Lock()
+        self._others = NoRanks()
 
     def hold(self, size: int) -> None:
         """Let the ranks stand still as soon as all `size` of them compute."""
@@ -151,7 +186,7 @@ class Watch:
 
     def look(self) -> None:
         with self._lock:
-            ranks = ranks_of(self.job)
+            ranks = ranks_of_all(others=self._others).get(self.job, {})
             if len(ranks) == self._wanted and not self._held and met(ranks):
                 for pid in ranks:
                     with suppress(ProcessLookupError):

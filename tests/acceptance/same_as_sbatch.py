@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.fakes.daemon import FAST, Daemon, until
 from tests.integration.slurm_clusters import SlurmCluster
 
-POLL_S = 0.5
+POLL_S = 1.0
 UMASK = 0o026  # of the user; the daemon has another
 FORTY = Path(__file__).resolve().parents[1] / "forty"
 

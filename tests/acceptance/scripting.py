@@ -20,7 +20,7 @@ from ejbd.batch.local import LocalBatch
 from tests.fakes.daemon import FAST, Daemon, ordinary, until
 from tests.fakes.me import ME
 
-POLL_S = 0.3
+POLL_S = 0.6
 LAUNCHERS_ERRORS = ("srun: error: ", "mpirun: error: ", "mpiexec: error: ")
 
 # Ranks that print in small pieces, all at once, so that lines would be torn if anybody could tear them.

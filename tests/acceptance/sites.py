@@ -28,7 +28,7 @@ from tests.fakes.me import ME
 from tests.integration.background import Background, fill
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
-POLL_S = 0.5
+POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)

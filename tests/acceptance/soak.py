@@ -28,12 +28,12 @@ from pathlib import Path
 
 import httpx
 
-from tests.acceptance.journeys import ranks_of, ranks_of_all, undisturbed
+from tests.acceptance.journeys import NoRanks, ranks_of, ranks_of_all, undisturbed
 from tests.acceptance.sites import LocalSite, Site, SlurmSite
 from tests.acceptance.soaks.faults import Faults
 from tests.acceptance.soaks.reckoning import Left, open_subjobs, wrong_with
 from tests.acceptance.soaks.records import Records
-from tests.acceptance.soaks.sent import RANKS, STEPS, Done, Sent, any_kind, post
+from tests.acceptance.soaks.sent import STEPS, Done, Sent, any_kind, post
 from tests.fakes.daemon import ROOT, Daemon, until
 from tests.fakes.pbs.site import pbs_site
 from tests.integration.postgres import PostgresServer
@@ -75,7 +75,7 @@ class Soak:
         self.sent: list[Sent] = []
         self.told: list[str] = []
         self.doubled: dict[str, list[str]] = {}
-        self.expected = {steps: undisturbed(folder, steps, RANKS) for steps in STEPS}
+        self.expected = {steps: undisturbed(folder, steps) for steps in STEPS}
         self.jobs, self.alone, self.kinds = 0, 0, Counter[str]()
         self.kills, self.others, self.ends = Counter[str](), Counter[str](), Counter[str]()
         self.records = Records(site)
@@ -151,9 +151,10 @@ class Soak:
     def _watch_all(self, peace: threading.Event) -> None:
         """Whether a rank is there twice."""
         before: dict[tuple[str, int], set[int]] = {}
+        others = NoRanks()
         while not peace.wait(0.5):
             found: dict[tuple[str, int], set[int]] = {}
-            for job, ranks in ranks_of_all().items():
+            for job, ranks in ranks_of_all(others=others).items():
                 for pid, rank in ranks.items():
                     found.setdefault((job, rank), set()).add(pid)
             for (job, rank), pids in found.items():

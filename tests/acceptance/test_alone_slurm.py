@@ -92,6 +92,9 @@ def script_job(daemon: Daemon, **body: Any) -> str:
     return str(answer.json()["id"])
 
 
+@pytest.mark.nightly(
+    "test_crash_matrix.py has one that begins alone and is taken up; integration/test_worker_alone.py ends so"
+)
 def test_jobs_whose_j0_starts_while_nobody_is_there_run_as_under_sbatch(cluster: SlurmCluster, daemon: Daemon) -> None:
     """A script and a command begin, and end, without a daemon. It is killed twice more on its way to take them up."""
     others = full(cluster)

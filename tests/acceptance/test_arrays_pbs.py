@@ -71,6 +71,7 @@ def test_a_qsub_array_is_run_element_by_element(pbs: PbsSite, site: Site) -> Non
     assert not pbs.numbers()
 
 
+@pytest.mark.nightly("unit/test_manager_arrays.py cancels some, and has more follow as the first end")
 @pytest.mark.sampled(2)
 def test_elements_are_throttled_told_of_and_cancelled_one_by_one(pbs: PbsSite, site: Site) -> None:
     array = site.submit(SBATCH, script_name="some.sh", overrides={"elastic": "off"})
@@ -89,6 +90,7 @@ def test_elements_are_throttled_told_of_and_cancelled_one_by_one(pbs: PbsSite, s
     until(lambda: not pbs.numbers(), "something is left at PBS")
 
 
+@pytest.mark.nightly("unit/test_jobspec_pbs.py refuses them")
 @pytest.mark.sampled(2)
 def test_indices_that_cannot_be_read_are_refused(site: Site) -> None:
     body = {"script": "#!/bin/sh\n#SBATCH --array=x -n 1 --time=1\n:\n", "cwd": str(site.folder), "env": {}}

@@ -142,13 +142,15 @@ NEEDS_A_PROCESS: dict[tuple[object, ...], str] = {
 LEFT_TO_NIGHTLY: dict[tuple[object, ...], str] = {
     ("local", CrashPoint.JOB_AFTER_COMMIT, START): "tick.after-commit is on disk, too",
     ("local", CrashPoint.SUBMIT_AFTER_CALL, GROWTH): "Slurm is asked at the same point",
-    ("local", CrashPoint.REPORT_AFTER_COMMIT, GROWTH): "Slurm's report.before-commit breaks a connection, too",
-    ("local", CrashPoint.OPERATION_AFTER_LEASE, GROWTH): "Slurm's report.before-commit breaks a connection, too",
+    ("local", CrashPoint.OPERATION_AFTER_LEASE, GROWTH): "report.after-commit breaks a connection, too",
     ("gap", CrashPoint.STAY_AFTER_CALL): "Slurm is asked at submit.after-call; unit/test_manager_gaps.py has deaths",
     ("slurm", CrashPoint.SUBMIT_AFTER_BEGIN, FIRST_SUBJOB): "the next point has the same files",
-    ("slurm", CrashPoint.CANCEL_AFTER_CALL, START): "OpenPBS is asked at the same point",
+    ("slurm", CrashPoint.CANCEL_AFTER_CALL, START): "it is asked at submit.after-call; LIVES has a death at this point",
+    ("slurm", CrashPoint.REPORT_BEFORE_COMMIT, GROWTH): "the embedded cluster's report.after-commit breaks one, too",
     ("openpbs", CrashPoint.SUBMIT_AFTER_CALL, FIRST_SUBJOB): "Slurm is asked at the same point",
-    ("on", CrashPoint.BEGIN_AFTER_CALL): "standby.before-commit is on the same way",
+    ("openpbs", CrashPoint.CANCEL_AFTER_CALL, START): "Slurm is asked at submit.after-call; LIVES has a death here",
+    ("on", CrashPoint.BEGIN_AFTER_CALL): "test_kept_place_slurm.py goes this way; LIVES has a death at this point",
+    ("on", CrashPoint.STANDBY_BEFORE_COMMIT): "tick.after-commit is on disk, too; LIVES has a death at this point",
 }
 
 
@@ -199,7 +201,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return undisturbed(tmp_path_factory.mktemp("expected"), STEPS, 4)
+    return undisturbed(tmp_path_factory.mktemp("expected"), STEPS)
 
 
 class Operator:
@@ -421,7 +423,11 @@ WISHES = {"elastic": "off", "engine": "none", "walltime": "auto", "rerunnable": 
 def submitted(daemon: Daemon, site: Site, result: Path) -> tuple[str, bool]:
     """The job's id, and whether this call has made it. Always the same Idempotency-Key and body."""
     answer = daemon.post_job(
-        *daemon.heat(STEPS, result), ranks=4, time="2:00", overrides=dict(site.layout), key="the-one-submission"
+        *daemon.heat(STEPS, result, pace="40ms"),
+        ranks=4,
+        time="2:00",
+        overrides=dict(site.layout),
+        key="the-one-submission",
     )
     return str(answer["id"]), bool(answer["created"])
 

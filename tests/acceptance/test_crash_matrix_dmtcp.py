@@ -43,10 +43,15 @@ MOMENTS = [
 ALWAYS = ((CrashPoint.REPORT_BEFORE_COMMIT, 1), (CrashPoint.OPERATION_AFTER_LEASE, 2))
 
 
+ON_THE_FAKE = pytest.mark.nightly(
+    "test_crash_matrix.py kills the daemon under workers; test_the_coordinator_is_killed moves on the fake"
+)
+
+
 def _parameters() -> Iterator[object]:
     for point, nth in MOMENTS:
         if (point, nth) in ALWAYS or os.environ.get("EJB_TEST_CRASHES") == "all":
-            yield pytest.param(point, nth, False, id=f"fake-{point.value}:{nth}")
+            yield pytest.param(point, nth, False, id=f"fake-{point.value}:{nth}", marks=ON_THE_FAKE)
         yield pytest.param(point, nth, True, marks=pytest.mark.dmtcp, id=f"real-{point.value}:{nth}")
 
 

@@ -45,6 +45,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     site.close()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", CASES)
 def test_is_refused_in_one_sentence(daemon: Daemon, case: str) -> None:
     overrides, said = CASES[case]

@@ -31,7 +31,7 @@ def submit(daemon: Daemon, folder: Path, steps: int = STEPS) -> str:
 def completed(daemon: Daemon, site: LocalSite, folder: Path, job: str, steps: int = STEPS) -> None:
     final = daemon.wait(job, timeout_s=300)
     assert (final["state"], final["exit_code"]) == ("completed", 0), final
-    assert (folder / "moved").read_bytes() == undisturbed(folder, steps, 4)
+    assert (folder / "moved").read_bytes() == undisturbed(folder, steps)
     nothing_left(daemon, site, job)
     each_tag_once(daemon, site, job)
 

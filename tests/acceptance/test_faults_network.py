@@ -75,7 +75,7 @@ def test_a_node_is_cut_off_and_comes_back(cluster: SlurmCluster, tmp_path: Path,
             time.sleep(seconds)
         final = daemon.wait(job, timeout_s=240)
         assert (final["state"], final["exit_code"]) == ("completed", 0), daemon.trace(job)()
-        assert (tmp_path / "result").read_bytes() == undisturbed(tmp_path, STEPS, 2)
+        assert (tmp_path / "result").read_bytes() == undisturbed(tmp_path, STEPS)
         nothing_left(daemon, site, job)
         if seconds < SILENCE_S:
             assert daemon.kinds(job).count("epoch.running") == 1, daemon.trace(job)()

@@ -18,7 +18,7 @@ from tests.fakes.slurm_commands import UNREACHABLE, FaultyCommands
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster, slurm_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("faults-slurm")]
-STEPS = 150
+STEPS = 100
 IMPATIENT = "[slurm]\ntimeout_s = 2\nsubmit_timeout_s = 2\n"
 
 
@@ -52,7 +52,7 @@ def site(cluster: SlurmCluster, faulty: FaultyCommands, tmp_path: Path) -> Slurm
 
 def submit(daemon: Daemon, site: Site, name: str = "moved", steps: int = STEPS) -> str:
     """The heat equation on four ranks; its result goes to the file `name`."""
-    command = daemon.heat(steps, daemon.folder / name)
+    command = daemon.heat(steps, daemon.folder / name, "40ms")
     return daemon.submit(*command, ranks=4, time="2", overrides=dict(site.layout))
 
 
@@ -60,7 +60,7 @@ def completed(daemon: Daemon, site: Site, job: str, name: str = "moved", steps: 
     """The job ends well, with the undisturbed result, and leaves nothing."""
     final = daemon.wait(job, timeout_s=180)
     assert (final["state"], final["exit_code"]) == ("completed", 0), final
-    assert (daemon.folder / name).read_bytes() == undisturbed(daemon.folder, steps, 4)
+    assert (daemon.folder / name).read_bytes() == undisturbed(daemon.folder, steps)
     nothing_left(daemon, site, job)
 
 
@@ -83,10 +83,10 @@ def test_sbatch_without_an_answer(
     way there is exactly one batch job.
     """
     with daemon_on(site, tmp_path) as daemon:
-        other = submit(daemon, site, "other", 200)
+        other = submit(daemon, site, "other", 100)
         daemon.wait_event(other, "epoch.running")
         faulty.fault("sbatch", fault, once=True)
-        job = submit(daemon, site, steps=40)
+        job = submit(daemon, site, steps=20)
         until(lambda: (faulty.folder / "sbatch.taken").exists(), "sbatch was not called", 60)
         site.more()
         daemon.wait_event(other, "epoch.running", 2)
@@ -100,8 +100,8 @@ def test_sbatch_without_an_answer(
         )
         settled = [e["data"] for e in daemon.events(job) if e["kind"].startswith("intent.")]
         assert any(how == data.get("how") for data in settled), settled
-        completed(daemon, site, other, "other", 200)
-        completed(daemon, site, job, steps=40)
+        completed(daemon, site, other, "other", 100)
+        completed(daemon, site, job, steps=20)
         each_tag_once(daemon, site, job)
         each_tag_once(daemon, site, other)
 
@@ -124,7 +124,7 @@ def test_a_partition_that_takes_no_jobs(site: SlurmSite, tmp_path: Path) -> None
     with daemon_on(site, tmp_path) as daemon:
         site.cluster.run("scontrol", "update", "PartitionName=batch", "State=DRAIN")
         try:
-            jobs = [submit(daemon, site, f"result-{number}", steps=40) for number in range(10)]
+            jobs = [submit(daemon, site, f"result-{number}", steps=20) for number in range(10)]
             until(lambda: bool(pauses()), "it was not paused", 30)
             assert "Required partition not available" in pauses()[0]["reason"]
             asked = sbatches(daemon)
@@ -167,6 +167,9 @@ def test_squeue_that_cannot_be_read(site: SlurmSite, faulty: FaultyCommands, tmp
         each_tag_once(daemon, site, job)
 
 
+@pytest.mark.nightly(
+    "integration/test_slurm_faults.py has both answers; unit/test_manager_outside.py workers that speak"
+)
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", ["torn", "nothing"])
 def test_squeue_that_leaves_jobs_out(site: SlurmSite, faulty: FaultyCommands, tmp_path: Path, fault: str) -> None:
@@ -212,17 +215,17 @@ def test_the_controller_killed_under_a_running_job(breakable: SlurmCluster, tmp_
     """slurmctld dies by SIGKILL and comes back, knowing of the subjob that runs: the application goes on."""
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
     with daemon_on(site, tmp_path, missing_grace_s=5) as daemon:
-        job = submit(daemon, site, steps=300)
+        job = submit(daemon, site, steps=150)
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             breakable.saved()
             comes_back(breakable, daemon)
             assert daemon.job(job)["state"] == "running"
-            completed(daemon, site, job, steps=300)
+            completed(daemon, site, job, steps=150)
         assert launches(daemon, job) == 1
 
 
-@pytest.mark.nightly("test_squeue_that_leaves_jobs_out meets the same rows, test_faults_pbs.py forgets")
+@pytest.mark.nightly("integration/test_slurm_faults.py misses rows; unit/test_manager_outside.py loses one")
 def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_path: Path) -> None:
     """It comes back as it was before the job was submitted.
 
@@ -232,11 +235,11 @@ def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_pa
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
     with daemon_on(site, tmp_path, missing_grace_s=5) as daemon:
         before = breakable.saved().read_bytes()
-        job = submit(daemon, site, steps=300)  # longer than a busy machine takes to start a controller
+        job = submit(daemon, site, steps=150)  # longer than a busy machine takes to start a controller
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             comes_back(breakable, daemon, before)
-            completed(daemon, site, job, steps=300)
+            completed(daemon, site, job, steps=150)
         assert launches(daemon, job) > 1
         subjobs = daemon.job(job)["subjobs"]
         j0s = [s["state"] for s in subjobs if s["role"] == "placeholder"]
@@ -246,7 +249,7 @@ def test_the_controller_forgets_a_running_subjob(breakable: SlurmCluster, tmp_pa
 
 
 @pytest.mark.nightly(
-    "test_the_controller_forgets_a_running_subjob meets the same rows, and squeue that leaves jobs out"
+    "integration/test_slurm_faults.py kills the controller and misses rows; test_a_dead_node waits and goes on"
 )
 def test_the_controller_takes_a_running_subjob_for_pending(
     breakable: SlurmCluster, faulty: FaultyCommands, tmp_path: Path
@@ -263,7 +266,7 @@ def test_the_controller_takes_a_running_subjob_for_pending(
 
     with daemon_on(site, tmp_path, missing_grace_s=5) as daemon:
         faulty.fault("sbatch", "late")
-        job = submit(daemon, site, steps=300)  # longer than a busy machine takes to start a controller
+        job = submit(daemon, site, steps=150)  # longer than a busy machine takes to start a controller
         daemon.wait_event(job, "subjob.pending", 2)
         before = breakable.saved().read_bytes()
         faulty.mend("sbatch")
@@ -276,11 +279,13 @@ def test_the_controller_takes_a_running_subjob_for_pending(
             if launches(daemon, job) == 1:
                 daemon.wait(job, "waiting", timeout_s=60)
                 breakable.run("scontrol", "update", "NodeName=n4", "State=RESUME")
-            completed(daemon, site, job, steps=300)
+            completed(daemon, site, job, steps=150)
         assert launches(daemon, job) > 1
 
 
-@pytest.mark.nightly("test_squeue_that_leaves_jobs_out has a placeholder missing")
+@pytest.mark.nightly(
+    "integration/test_slurm_faults.py misses rows; unit/test_manager_outside.py has a J0 that comes again"
+)
 def test_the_controller_forgets_a_waiting_placeholder(breakable: SlurmCluster, tmp_path: Path) -> None:
     """slurmctld dies right after J0 was submitted, and forgets it (it saves its state lazily): J0 comes again.
 
@@ -289,14 +294,14 @@ def test_the_controller_forgets_a_waiting_placeholder(breakable: SlurmCluster, t
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
     with daemon_on(site, tmp_path, missing_grace_s=3) as daemon:
         breakable.sbatch("--job-name=last", "--nodelist=n4", "--ntasks=1", "--time=60", script="sleep 600")
-        job = submit(daemon, site, steps=60)
+        job = submit(daemon, site, steps=30)
         daemon.wait_event(job, "subjob.pending")
         kill(breakable, "slurmctld")
         for state in ("job_state", "job_state.old"):
             (breakable.directory / "state" / state).unlink(missing_ok=True)
         breakable.up_again("--profile=fail")
         until(lambda: health(daemon)["ok"] is True, "health does not recover", 30)
-        completed(daemon, site, job, steps=60)
+        completed(daemon, site, job, steps=30)
         j0s = [s for s in daemon.job(job)["subjobs"] if s["role"] == "placeholder"]
         assert [s["state"] for s in j0s][:-1] in (["lost"], ["lost", "failed"]), j0s
 
@@ -305,7 +310,7 @@ def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
     """A slurmd dies with both subjobs on its node: back to waiting, and from the last checkpoint on another node."""
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
     with daemon_on(site, tmp_path) as daemon:
-        job = submit(daemon, site, steps=500)  # longer than Slurm needs to see that a node is down
+        job = submit(daemon, site, steps=400)  # longer than Slurm needs to see that a node is down
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             site.more()
@@ -315,7 +320,7 @@ def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
             daemon.wait(job, "waiting", timeout_s=60)
             site.more()
             daemon.wait_event(job, "epoch.running", 3)
-            completed(daemon, site, job, steps=500)
+            completed(daemon, site, job, steps=400)
         launched = [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         assert launched[:3] == [None, 1, 1]
         ends = {s["id"]: s["state"] for s in daemon.job(job)["subjobs"]}
@@ -330,7 +335,7 @@ def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
 def test_cancelling_a_running_job_leaves_nothing(site: SlurmSite, tmp_path: Path) -> None:
     """A job that runs on two subjobs is cancelled: CANCELLED, and no batch job, worker or rank is left."""
     with daemon_on(site, tmp_path) as daemon:
-        job = submit(daemon, site, steps=2000)
+        job = submit(daemon, site, steps=1000)
         daemon.wait_event(job, "epoch.running")
         site.more()
         daemon.wait_event(job, "epoch.running", 2)
@@ -347,7 +352,7 @@ def test_a_node_is_lost_while_the_daemon_is_away(breakable: SlurmCluster, tmp_pa
     site = SlurmSite(breakable, tmp_path)
     with daemon_on(site, tmp_path) as daemon:
         site.unblock()
-        job = submit(daemon, site, steps=400)
+        job = submit(daemon, site, steps=200)
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             subjob = next(s for s in daemon.job(job)["subjobs"] if s["state"] == "running")
@@ -358,7 +363,7 @@ def test_a_node_is_lost_while_the_daemon_is_away(breakable: SlurmCluster, tmp_pa
             assert breakable.states().get(subjob["batch_id"]) == "NODE_FAIL"
             breakable.up_again("--profile=fail")
             daemon.start()
-            completed(daemon, site, job, steps=400)
+            completed(daemon, site, job, steps=200)
         assert daemon.kinds(job).count("epoch.running") >= 2, "it was not sent back"
 
 

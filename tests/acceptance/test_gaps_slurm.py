@@ -120,7 +120,7 @@ def test_a_daemon_that_dies_while_the_attempt_times_out_finds_it_so(place: Place
     assert begun.read_text() == "begun\n" * 2 and len(place.batch_ids(job)) in (2, 3)
 
 
-@pytest.mark.nightly("test_passed_through_slurm.py has a learned walltime; unit/test_manager_gaps.py the gaps")
+@pytest.mark.nightly("test_kept_place_slurm.py has a learned walltime; unit/test_manager_gaps.py the gaps")
 def test_a_limit_is_lowered_while_a_job_waits_and_raised_while_it_runs(place: Place) -> None:
     """By the last two runs, 102 and 106 s, it would be two minutes: it is three, long enough to be raised in time. With
     these it fits a window of four, for which its nine are too long."""

@@ -18,14 +18,14 @@ def decisions(daemon: Daemon, job: str) -> list[dict[str, Any]]:
 
 
 def test_starts_at_once_grows_twice_and_moves_to_its_placeholder(tmp_path: Path) -> None:
-    """16 ranks begin on 2 processors, grow to 4 and to 8; then J0 starts, and moving to it is the earliest end."""
-    site = LocalSite(tmp_path, 8, 4, block=16, fillers=(2, 4, 8))
+    """8 ranks begin on 1 processor, grow to 2 and to 4; then J0 starts, and moving to it is the earliest end."""
+    site = LocalSite(tmp_path, 4, 4, block=8, fillers=(1, 2, 4))
     daemon = Daemon(tmp_path, site.toml, as_program=True)
     try:
         site.fill()
         daemon.start()
-        steps, result = 1000, tmp_path / "moved"
-        job = daemon.submit(*daemon.heat(steps, result))
+        steps, result = 400, tmp_path / "moved"
+        job = daemon.submit(*daemon.heat(steps, result, pace="50ms"), ranks=8)
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running", 1)
             for count in (2, 3):
@@ -37,11 +37,11 @@ def test_starts_at_once_grows_twice_and_moves_to_its_placeholder(tmp_path: Path)
             daemon.wait_event(job, "epoch.running", 4)
             final = daemon.wait(job)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
-        assert result.read_bytes() == undisturbed(tmp_path, steps, 16)
+        assert result.read_bytes() == undisturbed(tmp_path, steps)
 
         told = [d for d in decisions(daemon, job) if d["kind"] != "nothing"]
         assert [d["kind"] for d in told] == ["start", "expand", "expand", "move_to_placeholder"]
-        assert told[0]["reason"].startswith("start by case 1: 2 processors (degree 8)")
+        assert told[0]["reason"].startswith("start by case 1: 1 processor (degree 8)")
         assert all(d["reason"].startswith("grow by case ") for d in told[1:3])
         assert told[3]["reason"].startswith("J0 has started; (i) move to J0: a move of ")
         cost = daemon.explain(job)["cost"]
@@ -50,7 +50,7 @@ def test_starts_at_once_grows_twice_and_moves_to_its_placeholder(tmp_path: Path)
         assert weighed["(i) move to J0"] == min(weighed.values())
 
         epochs = [e["data"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
-        assert [(e["processors"], e["restart_from"]) for e in epochs] == [(2, None), (4, 1), (8, 2), (16, 3)]
+        assert [(e["processors"], e["restart_from"]) for e in epochs] == [(1, None), (2, 1), (4, 2), (8, 3)]
         again = made_again(daemon, tmp_path)
         assert (again["decisions"] >= 4, again["differing"]) == (True, [])
         assert len(made_again(daemon, tmp_path, "--omax", "4")["differing"]) >= 1, "degree 8 was used"
@@ -82,7 +82,7 @@ def test_leaves_a_subjob_before_its_end(tmp_path: Path, postgres_url: str) -> No
             until(lambda: site.state("wide") == "running", "the job that was first did not start when promised", 60)
             final = daemon.wait(job)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
-        assert result.read_bytes() == undisturbed(tmp_path, steps, 16)
+        assert result.read_bytes() == undisturbed(tmp_path, steps)
 
         subjobs = {s["id"]: s for s in final["subjobs"]}
         shrink = next(e["data"] for e in daemon.events(job) if e["kind"] == "decision.shrink")

@@ -21,26 +21,26 @@ ABOUT_J0 = ("decision.move_to_placeholder", "decision.keep_subjobs", "decision.s
 @pytest.fixture(params=["openpbs", "torque-maui", *REAL])
 def site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
     if request.param in REAL:
-        with real_ones(8, 4) as cluster:
+        with real_ones(4, 4) as cluster:
             yield cluster(request.param)
         return
     if request.param == "openpbs" and os.environ.get("EJB_TEST_PBS") != "all":
         pytest.skip("the journey on a second dialect takes half a minute: EJB_TEST_PBS=all runs it")
     dialect, _, maui = request.param.partition("-")
-    with pbs_site(dialect, maui=bool(maui)) as site:
+    with pbs_site(dialect, maui=bool(maui), nodes=4, cpus=4) as site:
         yield site
 
 
 def test_starts_at_once_grows_twice_and_finishes(site: PbsSite | PbsCluster, tmp_path: Path) -> None:
-    """16 ranks begin on 2 processors of 8 x 4, grow to 4 and to 8; then J0 starts."""
+    """8 ranks begin on 1 processor of 4 x 4, grow to 2 and to 4; then J0 starts."""
     kind = RealPbsBackground if isinstance(site, PbsCluster) else PbsBackground
-    background = kind(site, tmp_path, block=16, fillers=(2, 4, 8))  # type: ignore[arg-type]
+    background = kind(site, tmp_path, block=8, fillers=(1, 2, 4))  # type: ignore[arg-type]
     daemon = Daemon(tmp_path, background.toml)
     try:
         background.fill()
         daemon.start()
-        steps, result = 1000, tmp_path / "moved"
-        job = daemon.submit(*daemon.heat(steps, result))
+        steps, result = 400, tmp_path / "moved"
+        job = daemon.submit(*daemon.heat(steps, result, pace="50ms"), ranks=8)
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running", 1)
             offered = daemon.client.get("/v1/windows").json()["windows"]
@@ -56,7 +56,7 @@ def test_starts_at_once_grows_twice_and_finishes(site: PbsSite | PbsCluster, tmp
             )
             final = daemon.wait(job)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
-        assert result.read_bytes() == undisturbed(tmp_path, steps, 16)
+        assert result.read_bytes() == undisturbed(tmp_path, steps)
         kinds = [d["kind"] for d in daemon.explain(job)["decisions"] if d["kind"] != "nothing"]
         assert kinds[:3] == ["start", "expand", "expand"]
         nothing_left(daemon, background, job)

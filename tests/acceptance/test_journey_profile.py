@@ -64,6 +64,7 @@ def body(text: str) -> dict[str, Any]:
     return {"cwd": "/", "script": text, "script_name": "job", "env": {}, "overrides": {}}
 
 
+@pytest.mark.nightly("on a real Slurm below it widens, too; unit/test_manager_reshaping.py has each width and its plan")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("ranks", "engine"), [("-n $SLURM_NTASKS", "profile"), ("-n 8", "auto")])
 def test_it_starts_narrow_widens_twice_and_its_result_is_the_same(tmp_path: Path, ranks: str, engine: str) -> None:

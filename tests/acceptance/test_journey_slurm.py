@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.daemon import FAST, HEAT, Daemon, until
+from tests.acceptance.journeys import undisturbed
+from tests.fakes.daemon import FAST, Daemon, until
 from tests.integration.background import fill
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 
@@ -30,14 +30,6 @@ def cluster() -> Iterator[SlurmCluster]:
 
 
 ABOUT_J0 = ("move_to_placeholder", "keep_subjobs", "start_on_placeholder")
-
-
-def undisturbed(folder: Path, steps: int) -> bytes:
-    """The same computation without EJB, on 16 ranks that nobody moves."""
-    result = folder / "undisturbed"
-    options = ["--steps", str(steps), "--size", "32", "--result", str(result), "--spawn", "16"]
-    subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=120)
-    return result.read_bytes()
 
 
 def shape(planned: list[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -70,10 +62,12 @@ def test_starts_at_once_grows_and_finishes(cluster: SlurmCluster, tmp_path: Path
     daemon = Daemon(tmp_path, toml, {"SLURM_CONF": str(cluster.conf)})
     daemon.start()
     try:
-        steps = 1500
+        steps = 400
         result = tmp_path / "moved"
         submitted = time.time()
-        job = daemon.submit(*daemon.heat(steps, result), time="2", overrides={"nodes": 4, "ntasks_per_node": 4})
+        job = daemon.submit(
+            *daemon.heat(steps, result, pace="75ms"), time="2", overrides={"nodes": 4, "ntasks_per_node": 4}
+        )
         daemon.wait(job, "running", timeout_s=120)
         first = next(e for e in daemon.events(job) if e["kind"] == "subjob.running")
         assert first["at_s"] - submitted < 60, "the first subjob runs within a few polls, however busy the machine is"

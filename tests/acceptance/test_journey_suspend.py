@@ -74,7 +74,7 @@ def test_on_the_embedded_cluster_it_goes_on_on_j0(tmp_path: Path) -> None:
             site.end("head")
             final = daemon.wait(job)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
-        assert result.read_bytes() == undisturbed(tmp_path, steps, 16)
+        assert result.read_bytes() == undisturbed(tmp_path, steps)
         was_suspended(daemon, job)
         last = daemon.events(job)
         assert [e["data"]["subjobs"] for e in last if e["kind"] == "epoch.launching"][-1] == [f"{job}.0"], "on J0"
@@ -118,7 +118,7 @@ def test_on_slurm_it_delays_nobody_and_goes_on_on_other_processors(cluster: Slur
             (tmp_path / "end-head").touch()
             final = daemon.wait(job, timeout_s=180)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
-        assert result.read_bytes() == undisturbed(tmp_path, steps, 16)
+        assert result.read_bytes() == undisturbed(tmp_path, steps)
         suspension = was_suspended(daemon, job)
         assert suspension["data"]["end_s"] <= promised + 1
         nothing_left(daemon, site, job)

@@ -57,6 +57,9 @@ class Site:
         (self.folder / ends).touch()
 
     def submit(self, steps: int = 200, ranks: int = 32, time: str = "4:00", account: str = "ours") -> str:
+        """It can be moved. Without steps it sleeps: of ranks that nothing moves there are many, and they cost most."""
+        if not steps:
+            return self.daemon.submit("sleep", "3", ranks=ranks, time=time, overrides={"account": account})
         heat = self.daemon.heat(steps, self.folder / "result", pace="50ms", size=64)
         return self.daemon.submit(*heat, ranks=ranks, time=time, overrides={"account": account})
 
@@ -118,7 +121,7 @@ def test_a_limit_that_leaves_one_job_leaves_it_to_j0(site: Site) -> None:
     assert site.subjobs(job) == [] and "AssocMaxJobsLimit" not in str(site.daemon.events(job))
 
 
-@pytest.mark.nightly("unit/test_manager_limits.py has it; the next one has limits of a real Slurm")
+@pytest.mark.nightly("unit/test_manager_limits.py has it; the next one reads limits of a real Slurm")
 def test_what_runs_is_given_back_where_j0_could_start_but_for_it(site: Site) -> None:
     """The limit is lowered while a subjob runs: J0 stands on it as soon as there is room, and gets its way."""
     site.limit("MaxJobs=2")
@@ -170,6 +173,7 @@ LIMITS = {
 USUAL = ("GrpTRES",)
 
 
+@pytest.mark.nightly("unit/test_manager_limits.py has it for each limit; the one before reads those of a real Slurm")
 @pytest.mark.parametrize("limit", [
     pytest.param(name, marks=() if EVERY or name in USUAL else pytest.mark.skip(reason="EJB_TEST_SCRIPTS is not all"))
     for name in LIMITS
@@ -183,7 +187,7 @@ def test_an_elastic_job_begins_when_a_rigid_one_would_under_any_limit(site: Site
     try:
         site.daemon.start()
         site.filler(28)
-        job = site.submit(steps=60, time="2:00")
+        job = site.submit(steps=0, time="2:00")
         until(lambda: bool(site.j0(job)["batch_id"]), "J0 was not submitted", 60, site.daemon.trace(job))
         time.sleep(6 * POLL_S)  # the time in which a subjob would be asked for
         assert site.subjobs(job) == [], "what could never start beside J0 was asked for"

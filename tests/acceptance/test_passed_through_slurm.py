@@ -320,6 +320,7 @@ echo begun
 """
 
 
+@pytest.mark.nightly("test_kept_place_slurm.py goes on after a time-out with a learned walltime on a real Slurm")
 def test_a_learned_walltime_and_the_next_after_a_time_out(place: Place) -> None:
     """The first run is ended by Slurm as by its time limit, which is moved forward; nothing else is changed."""
     runs = 12

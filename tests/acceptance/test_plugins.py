@@ -33,7 +33,7 @@ def test_a_job_by_all_three_and_what_is_said_of_those_that_cannot_be_loaded(tmp_
     try:
         daemon.start()
         told = f'echo "$SNAP" >> {seen}; exec "$@"'
-        command = ["sh", "-c", told, "sh", *daemon.heat(150, tmp_path / "result")]
+        command = ["sh", "-c", told, "sh", *daemon.heat(75, tmp_path / "result", "40ms")]
         options = ["--engine", "snap", "--checkpoint", "1", "--setting", "most-at-start=2", "--quiet"]
         job = ejb("submit", "-n", "2", "-t", "2", *options, "--", *command).strip()
         final = daemon.wait(job)

@@ -67,6 +67,7 @@ def resizes(daemon: Daemon, job: str) -> list[tuple[int, int]]:
     return [(e["data"]["was"], e["data"]["processors"]) for e in events if e["kind"] == "epoch.resized"]
 
 
+@pytest.mark.nightly("test_pool_slurm.py folds and unfolds in an allocation of a real Slurm, and computes the same")
 def test_the_next_job_starts_by_folding_the_first(pool: Daemon, paced: Path, tmp_path: Path) -> None:
     daemon = pool
     first, second = tmp_path / "first", tmp_path / "second"
@@ -86,6 +87,9 @@ def test_the_next_job_starts_by_folding_the_first(pool: Daemon, paced: Path, tmp
     assert resizes(daemon, two) == [], "it started whole"
 
 
+@pytest.mark.nightly(
+    "integration/test_worker_resize.py binds every thread; unit/test_manager_resizing.py has the halves of a node"
+)
 @pytest.mark.skipif(CPUS < 2, reason="ranks are bound where there are two CPUs")
 def test_two_jobs_on_a_node_keep_to_processors_of_their_own(paced: Path, tmp_path: Path) -> None:
     """The affinity of every thread of every rank, read back from outside."""

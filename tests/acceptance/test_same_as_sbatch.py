@@ -16,7 +16,7 @@ from tests.unit.test_forty_scripts import PASSED_THROUGH
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("same-as-sbatch")]
 
-SHORT = ("conda-mpi4py", "espresso-here", "espresso-whole", "gromacs-hybrid", "lammps-gpu", "lammps-stdin", "torchrun")
+SHORT = ("conda-mpi4py", "espresso-here", "gromacs-hybrid", "lammps-stdin", "torchrun")
 # srun's own word on where it runs: EJB's ranks are no step of it.
 SAID_BY_SRUN = "srun: cluster configuration lacks support for cpu binding"
 PROBE = """\
@@ -123,6 +123,7 @@ def test_what_a_script_sees_of_its_job_is_the_same(both: Pair, lines: str) -> No
     assert differences(plain, ours) == []
 
 
+@pytest.mark.nightly("test_arrays_pbs.py runs EJB's own; test_passed_through_slurm.py one of a real Slurm")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("array", ["1-7:3%2", "2,5"])
 def test_the_elements_of_an_array_are_what_sbatch_makes_of_them(both: Pair, array: str) -> None:

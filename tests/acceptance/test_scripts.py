@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.journeys import undisturbed
 from tests.acceptance.scripting import Site, local_site, said, sleeping
 from tests.fakes.daemon import HEAT, until
 
@@ -58,6 +59,7 @@ def test_set_e_stops_at_a_failed_launch(site: Site) -> None:
     assert said(site.run(script, code=3)) == []
 
 
+@pytest.mark.nightly("integration/test_worker_output.py has whole lines of ranks that write at once")
 def test_lines_of_many_ranks_stay_whole_and_in_their_places(site: Site) -> None:
     text = site.run(
         f"""\
@@ -224,7 +226,7 @@ def test_what_a_launch_is_given_on_standard_input_goes_to_its_ranks(site: Site) 
     assert text.split() == f"{told} loop one".split()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("body", "state"),
     [
@@ -275,7 +277,7 @@ def test_ranks_of_srun_run_to_their_own_end_when_one_has_failed(site: Site) -> N
         """\
         #!/bin/bash
         #SBATCH -n 4 -t 2
-        srun sh -c 'sleep $SLURM_PROCID; touch own-$SLURM_PROCID; exit $((SLURM_PROCID % 3 + 3))'
+        srun sh -c 'sleep 0.$SLURM_PROCID; touch own-$SLURM_PROCID; exit $((SLURM_PROCID % 3 + 3))'
         echo "code $?"
         ls own-*
         srun -n 2 --kill-on-bad-exit=1 sh -c '[ $SLURM_PROCID = 1 ] && exit 9; sleep 60' 2> errors
@@ -397,7 +399,7 @@ def test_python_scripts(site: Site) -> None:
     assert said(text) == ["before argument", '0 ["it\'s $HOME", "it\'s $HOME"]', *["direct"] * 3]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6, first=3)
 @pytest.mark.parametrize("name", ["with spaces", 'it\'s "quoted"', "ünïcødé ✓", "$(touch hit)`x`", "50%j %x %%", "-n"])
 def test_folders_with_unusual_names(site: Site, name: str) -> None:
     folder = site.folder / name
@@ -483,10 +485,7 @@ def test_the_example(site: Site) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (output,) = site.folder.glob("heat-*.out")
     assert "after 30 steps, computed by 8 ranks" in output.read_text()
-    undisturbed = site.folder / "undisturbed.txt"
-    options = ["--steps", "30", "--result", str(undisturbed), "--spawn", "8"]
-    subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=60)
-    assert (site.folder / "heat.txt").read_bytes() == undisturbed.read_bytes()
+    assert (site.folder / "heat.txt").read_bytes() == undisturbed(site.folder, 30, 64)
 
 
 def test_the_walltime_ends_the_script(site: Site) -> None:

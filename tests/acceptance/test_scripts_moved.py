@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance.journeys import undisturbed
 from tests.acceptance.scripting import Others, Site, local_site, said
 from tests.fakes.daemon import HEAT, until
 
@@ -34,15 +34,8 @@ def others(site: Site) -> Iterator[Others]:
 
 
 def heat(steps: int, name: str, size: int = 8) -> str:
-    """A launch line; each rank computes for 20 ms a step while two share a processor."""
-    return f"srun -n {size} {sys.executable} {HEAT} --size 16 --steps {steps} --pace 10ms --result {name}"
-
-
-def undisturbed(site: Site, steps: int) -> bytes:
-    result = site.folder / f"undisturbed-{steps}"
-    options = ["--size", "16", "--steps", str(steps), "--result", str(result), "--spawn", "8"]
-    subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=60)
-    return result.read_bytes()
+    """A launch line; each rank computes for 50 ms a step while two share a processor."""
+    return f"srun -n {size} {sys.executable} {HEAT} --size 16 --steps {steps} --pace 25ms --result {name}"
 
 
 def epochs(site: Site, id: str) -> list[tuple[int, int, str]]:
@@ -70,7 +63,7 @@ def ran(site: Site, name: str) -> list[str]:
 
 
 def test_grows_in_the_middle_of_a_launch(site: Site, others: Others) -> None:
-    steps = 400
+    steps = 160
     id = site.submit(
         f"""\
         #!/bin/bash
@@ -94,12 +87,12 @@ def test_grows_in_the_middle_of_a_launch(site: Site, others: Others) -> None:
     assert lines[-3:] == ["code 0", "after", "after"]
     assert ran(site, "grows.txt") == ["body"]
     assert epochs(site, id) == [(0, 4, "1"), (0, 8, "12"), (1, 2, "12")]
-    assert (site.folder / "grown").read_bytes() == undisturbed(site, steps)
+    assert (site.folder / "grown").read_bytes() == undisturbed(site.folder, steps, 16)
 
 
 @pytest.mark.nightly("unit/test_manager_journey.py keeps it; test_scripts_slurm.py has a real script")
 def test_the_anchor_is_kept_until_the_script_ends(site: Site, others: Others) -> None:
-    steps = 300
+    steps = 120
     id = site.submit(
         f"""\
         #!/bin/bash
@@ -123,10 +116,13 @@ def test_the_anchor_is_kept_until_the_script_ends(site: Site, others: Others) ->
     assert [(e[0], e[2]) for e in epochs(site, id)] == [(0, "1"), (0, "0"), (1, "0")]
     assert ran(site, "anchored.txt") == ["body"]
     assert output(site, id)[-9:] == ["code 0", *["last"] * 8]
-    assert (site.folder / "anchored").read_bytes() == undisturbed(site, steps)
+    assert (site.folder / "anchored").read_bytes() == undisturbed(site.folder, steps, 16)
     until(lambda: others.unfinished() == ["filler"], "a subjob is left", 30)
 
 
+@pytest.mark.nightly(
+    "integration/test_worker_script.py starts one again; unit/test_manager_begun_again.py leads the next"
+)
 def test_a_restartable_script_is_started_again_behind_its_launches(site: Site, others: Others) -> None:
     steps = 200
     id = site.submit(
@@ -164,7 +160,7 @@ def test_a_restartable_script_is_started_again_behind_its_launches(site: Site, o
     ]
 
 
-@pytest.mark.nightly("unit/test_manager_setbacks.py has it on the fake world; the one before begins a script again")
+@pytest.mark.nightly("unit/test_manager_setbacks.py has it on the fake world")
 def test_a_restartable_script_survives_the_loss_of_its_subjob(site: Site, others: Others) -> None:
     id = site.submit(
         f"""\
@@ -173,7 +169,7 @@ def test_a_restartable_script_survives_the_loss_of_its_subjob(site: Site, others
         #EJB restartable engine=application
         echo body >> lost.txt
         srun -n 2 sh -c 'echo rank >> lost.txt'
-        {heat(200, "lost")}
+        {heat(80, "lost")}
         echo "code $?"
         """
     )
@@ -183,7 +179,7 @@ def test_a_restartable_script_survives_the_loss_of_its_subjob(site: Site, others
     assert site.daemon.wait(id)["state"] == "completed"
     assert ran(site, "lost.txt") == ["body", "rank", "rank", "body"]
     assert output(site, id)[-1] == "code 0"
-    assert (site.folder / "lost").read_bytes() == undisturbed(site, 200)
+    assert (site.folder / "lost").read_bytes() == undisturbed(site.folder, 80, 16)
 
 
 @pytest.mark.nightly("unit/test_manager_setbacks.py and test_manager_begun_again.py have it on the fake world")
@@ -194,7 +190,7 @@ def test_an_ordinary_script_ends_with_its_anchor(site: Site, others: Others) -> 
         #SBATCH --ntasks=8 --time=2
         #EJB engine=application
         echo body >> gone.txt
-        {heat(2000, "gone")}
+        {heat(800, "gone")}
         """
     )
     site.daemon.wait_event(id, "epoch.running")
@@ -212,7 +208,7 @@ def test_without_an_engine_it_is_never_moved(site: Site, others: Others) -> None
         f"""\
         #!/bin/bash
         #SBATCH --ntasks=8 --time=2
-        {heat(150, "unmoved")}
+        {heat(60, "unmoved")}
         echo "code $?"
         """
     )

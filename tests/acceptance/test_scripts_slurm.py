@@ -84,7 +84,7 @@ def test_an_ordinary_script_grows_and_runs_once(site: Site, cluster: SlurmCluste
     until(lambda: not batch_jobs(cluster, site.daemon, id), "a subjob is left", 30)
 
 
-@pytest.mark.nightly("test_scripts_moved.py starts one again; unit/test_manager_journey.py has J0")
+@pytest.mark.nightly("integration/test_worker_script.py starts one again; unit/test_manager_journey.py has J0")
 def test_a_restartable_script_follows_its_ranks_to_j0(
     site: Site, cluster: SlurmCluster, background: Background
 ) -> None:

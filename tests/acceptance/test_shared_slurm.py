@@ -28,7 +28,7 @@ def paced(folder: Path, *, steps: int, ranks: int) -> tuple[list[str], str]:
     return words, subprocess.run(expect, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-@pytest.mark.nightly("test_pool_local.py reads the affinity; test_pool_slurm.py shares nodes")
+@pytest.mark.nightly("integration/test_worker_resize.py binds each thread; test_pool_slurm.py shares nodes")
 @pytest.mark.skipif(len(CPUS) < 2, reason="ranks are bound where there are two CPUs")
 def test_two_jobs_share_a_node_and_their_ranks_no_processor(tmp_path: Path) -> None:
     if reason := missing_slurm():
@@ -65,6 +65,9 @@ def test_two_jobs_share_a_node_and_their_ranks_no_processor(tmp_path: Path) -> N
             daemon.stop()
 
 
+@pytest.mark.nightly(
+    "test_pool_slurm.py resizes ranks in place; unit/test_manager_resizing.py takes and leaves a subjob so"
+)
 @pytest.mark.skipif(len(CPUS) == 4, reason="a worker of four processors would bind its ranks to the four CPUs")
 def test_a_job_grows_onto_the_rest_of_its_node_without_a_checkpoint(tmp_path: Path) -> None:
     """Eight ranks on four processors of a node of eight; once the other four are free they have them too."""
@@ -90,7 +93,9 @@ def test_a_job_grows_onto_the_rest_of_its_node_without_a_checkpoint(tmp_path: Pa
             daemon.stop()
 
 
-@pytest.mark.nightly("unit/test_manager_resizing.py has the guard ask for it, and the test above a resize on a Slurm")
+@pytest.mark.nightly(
+    "unit/test_manager_resizing.py has the guard ask for it; test_pool_slurm.py resizes ranks on a Slurm"
+)
 @pytest.mark.skipif(len(CPUS) in (4, 8), reason="a worker would bind its ranks to the CPUs that there are")
 def test_a_waiting_job_gets_what_ranks_leave_in_place(tmp_path: Path) -> None:
     """Sixteen ranks on a node of eight give half of it to a job of four, and no checkpoint is written."""

@@ -52,7 +52,7 @@ def same_as_here(log: Path, out: Path, environment: Mapping[str, str]) -> None:
     assert (out / "results-1-of-1.jsonl").read_text() == "", "nothing was left to simulate"
 
 
-@pytest.mark.nightly("the next one runs the same sweep; test_passed_through_slurm.py has an array")
+@pytest.mark.nightly("unit/test_sim_cli.py submits one as an array; test_passed_through_slurm.py runs an array")
 @pytest.mark.slurm
 def test_as_an_array_on_slurm(log: Path, tmp_path: Path) -> None:
     if reason := missing_slurm():
@@ -64,6 +64,7 @@ def test_as_an_array_on_slurm(log: Path, tmp_path: Path) -> None:
         cluster.empty()
 
 
+@pytest.mark.nightly("unit/test_sim_cli.py submits a sweep; unit/test_sim_sweep.py has two at one time on one folder")
 def test_through_ejb(log: Path, tmp_path: Path) -> None:
     site = LocalSite(tmp_path, 2, 2)
     daemon = Daemon(tmp_path, site.toml)

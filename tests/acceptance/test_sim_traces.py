@@ -101,6 +101,7 @@ def test_one_pass_for_all_that_happens_at_one_time(name: str, wait: str) -> None
     assert f"{means(jobs.jobs, batch, everybody(jobs)).mean_wait_s:.2f}" == wait
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("limit", "wait"), [(FEW, "199184.16"), (None, "353995.47")])
 def test_first_come_first_served(limit: int | None, wait: str) -> None:
     jobs = workload("KTH", limit)
@@ -293,6 +294,7 @@ def test_many_elastic_jobs_beyond_the_paper(name: str, row: str) -> None:
     assert many(name, **changes)[2] < golden[NAMES.index(name)] + 0.7
 
 
+@pytest.mark.nightly("the tables of the paper check every event, too; unit/test_sim_elastic.py has many elastic jobs")
 @pytest.mark.sampled(2, by=("name",))
 @pytest.mark.parametrize("words", ["ejb", "ejb:order=least-work,suspend,min-procs=1,omax=64,whole-slots,act-in-move"])
 @pytest.mark.parametrize("name", LOGS)

@@ -56,15 +56,15 @@ def daemon(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Daemon]:
         site.close()
 
 
-def submit(daemon: Daemon, steps: int, time: str = "10", **overrides: Any) -> str:
+def submit(daemon: Daemon, steps: int, time: str = "10", pace: str = "20ms", **overrides: Any) -> str:
     """The heat equation on 16 ranks; its result goes to the file `moved`."""
-    return daemon.submit(*daemon.heat(steps, daemon.folder / "moved"), time=time, overrides=overrides)
+    return daemon.submit(*daemon.heat(steps, daemon.folder / "moved", pace), time=time, overrides=overrides)
 
 
 def completed(daemon: Daemon, cluster: SlurmCluster, job: str, steps: int) -> None:
     final = daemon.wait(job, timeout_s=180)
     assert (final["state"], final["exit_code"]) == ("completed", 0), final
-    assert (daemon.folder / "moved").read_bytes() == undisturbed(daemon.folder, steps, 16)
+    assert (daemon.folder / "moved").read_bytes() == undisturbed(daemon.folder, steps)
     site = Bare(cluster, daemon.folder)
     nothing_left(daemon, site, job)
     each_tag_once(daemon, site, job)
@@ -105,7 +105,7 @@ def preempt(cluster: SlurmCluster) -> str:
 
 def test_the_grace_of_a_preemption_saves_the_work(cluster: SlurmCluster, daemon: Daemon) -> None:
     """It is preempted on its J0, and in the subjob that it resumes on: both times with its work kept."""
-    job = submit(daemon, steps=500, time="5", partition="low")
+    job = submit(daemon, steps=160, time="5", pace="60ms", partition="low")
     with one_copy_only(job):
         daemon.wait_event(job, "epoch.running")
         until(lambda: daemon.job(job)["progress"] > 0.01, "it does not get on", 60, daemon.trace(job))
@@ -113,7 +113,7 @@ def test_the_grace_of_a_preemption_saves_the_work(cluster: SlurmCluster, daemon:
         daemon.wait_event(job, "subjob.warned", 1)
         daemon.wait_event(job, "epoch.stopped", 1)
         cluster.until(lambda: cluster.states().get(first) in ("RUNNING", "COMPLETED"), "nobody made room")
-        completed(daemon, cluster, job, 500)
+        completed(daemon, cluster, job, 160)
     events = daemon.events(job)
     kinds = [event["kind"] for event in events]
     assert "epoch.failed" not in kinds, daemon.trace(job)()

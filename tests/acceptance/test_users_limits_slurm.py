@@ -68,6 +68,9 @@ def now_of(site: Site, user: str, job: str) -> str:
     return str(site.ask(user, "GET", f"/v1/jobs/{job}/explain")[1]["now"])
 
 
+@pytest.mark.nightly(
+    "unit/test_manager_queue_pause.py has the limit of one account; test_users_slurm.py two users at once"
+)
 def test_one_users_limit_keeps_no_other_user_waiting(site: Site) -> None:
     alice, bob, where = site.users.alice, site.users.bob, "where"
     site.cluster.run("sacctmgr", "-i", "modify", "user", where, f"name={alice}", "set", "MaxSubmitJobs=2")
@@ -88,7 +91,7 @@ def test_one_users_limit_keeps_no_other_user_waiting(site: Site) -> None:
         assert site.daemon.wait(job, timeout_s=60)["state"] == "cancelled"
 
 
-@pytest.mark.nightly("unit/test_manager_queue_pause.py has it; the one before a real limit")
+@pytest.mark.nightly("unit/test_manager_queue_pause.py has it")
 def test_the_limit_of_one_qos_keeps_the_same_users_other_qos_not_waiting(site: Site) -> None:
     """One user, two QOS beside the default one: of `short` one job is taken, of `narrow` one runs."""
     alice = site.users.alice
@@ -142,6 +145,7 @@ def test_a_user_that_kills_what_runs_for_it_keeps_no_other_user_waiting(site: Si
     assert len(tags) == len(set(tags)), "none was submitted twice"
 
 
+@pytest.mark.nightly("unit/test_api_groups.py refuses it")
 def test_a_job_submitted_under_another_group_is_refused_in_a_sentence(site: Site) -> None:
     """What newgrp does: the process has another of the user's groups."""
     bob = site.users.bob

@@ -33,7 +33,7 @@ class PbsUsers(Site):
         folder = users.home(users.service)
         toml = f"""batch = "pbs"
 identity = "helper"
-poll_s = 0.5
+poll_s = 1.0
 worker_python = "{PYTHON}"
 {FAST}
 [helper]
@@ -101,7 +101,7 @@ def test_the_jobs_of_two_users_at_once_are_each_their_own(site: PbsUsers) -> Non
     )
     number = int(block.stdout.partition(".")[0])
     until(lambda: site.jobs()[0]["state"] == "R", "the background did not start", 60)
-    jobs = {user: site.heat(user, 400) for user in (alice, bob)}
+    jobs = {user: site.heat(user, 160) for user in (alice, bob)}
     uids: dict[str, set[int]] = {alice: set(), bob: set()}
     moms: set[int] = set()
 

@@ -32,7 +32,7 @@ class Alone(Site):
         folder.mkdir(mode=0o700)
         toml = f"""batch = "slurm"
 spool = "{home}/.ejb"
-poll_s = 0.5
+poll_s = 1.0
 worker_python = "{PYTHON}"
 {FAST}"""
         daemon = Daemon(folder, toml, {"SLURM_CONF": str(self.cluster.conf)}, user=self.users.alice)
@@ -59,7 +59,7 @@ def test_the_jobs_of_a_single_users_daemon_go_on_under_the_one_for_all(site: Alo
     alice, bob = site.users.alice, site.users.bob
     later, site.daemon = site.daemon, site.one_user()
     site.daemon.start()
-    runs = site.heat(alice, 600)
+    runs = site.heat(alice, 240)
     site.daemon.wait_event(runs, "epoch.running")
     block = site.cluster.sbatch("--ntasks=4", "--time=10", script="sleep 600")
     site.cluster.until(lambda: site.cluster.states().get(block) == "RUNNING", "the background did not start", 60)

@@ -34,6 +34,9 @@ def noted(daemon: Daemon) -> dict[str, bool]:
         return {id: bool(ended) for id, ended in database.execute(query)}
 
 
+@pytest.mark.nightly(
+    "integration/test_web_browser.py leaves a page over a restart; unit/test_manager_others.py notes jobs"
+)
 def test_a_job_is_watched_to_its_end_over_a_daemon_that_is_killed(cluster: SlurmCluster, tmp_path: Path) -> None:
     # A daemon that comes back is found at the same address, as one with a port of its own in ejbd.toml is.
     with socket.socket() as free:

@@ -89,7 +89,7 @@ def snakemake(plugin: str) -> str:
     return found
 
 
-@pytest.mark.nightly("the executor of the examples runs rules, too")
+@pytest.mark.nightly("test_a_job_goes_by_one_number_everywhere submits and asks; unit/test_cli_links.py has more")
 def test_snakemake_runs_its_rules_as_jobs_of_ejb(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     program = snakemake("snakemake_executor_plugin_cluster_generic")
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
@@ -197,7 +197,7 @@ class NextflowsSlurm:
         assert code == 0, said
 
 
-@pytest.mark.nightly("Snakemake goes by the same links of sbatch, squeue and scancel")
+@pytest.mark.nightly("test_a_job_goes_by_one_number_everywhere asks by the same links, unit/test_cli_links.py by more")
 def test_nextflows_slurm_executor_runs_its_tasks_as_jobs_of_ejb(
     site: Site, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
@@ -245,6 +245,7 @@ def run_by(environment: Mapping[str, str], folder: Path, *words: str, code: int 
     return done.stdout + done.stderr
 
 
+@pytest.mark.nightly("test_a_job_goes_by_one_number_everywhere asks by the same links, unit/test_cli_links.py by more")
 def test_snakemakes_slurm_executor_runs_its_rules(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     program = snakemake("snakemake_executor_plugin_slurm")
     (tmp_path / "Snakefile").write_text(
@@ -275,7 +276,7 @@ rule sum:
     assert inside < set(numbers)
 
 
-@pytest.mark.nightly("Snakemake's own executor goes by the same links of sbatch and squeue")
+@pytest.mark.nightly("test_a_job_goes_by_one_number_everywhere asks by the same links, unit/test_cli_links.py by more")
 def test_submitit_gets_results_from_its_jobs(environment: Mapping[str, str], tmp_path: Path) -> None:
     tool("submitit")
     (tmp_path / "work.py").write_text("import os\n\ndef square(x): return x * x, os.environ['SLURM_JOB_ID']\n")
@@ -304,7 +305,7 @@ print("all well")
     assert "all well" in run_by(python, tmp_path, sys.executable, "main.py")
 
 
-@pytest.mark.nightly("the provider of the examples asks for blocks, too")
+@pytest.mark.nightly("test_a_job_goes_by_one_number_everywhere asks by the same links, unit/test_cli_links.py by more")
 def test_parsl_runs_its_apps_on_blocks_of_ejb(environment: Mapping[str, str], tmp_path: Path) -> None:
     tool("parsl", "process_worker_pool.py")
     (tmp_path / "main.py").write_text(
@@ -334,7 +335,7 @@ print("all well")
     assert "all well" in run_by(environment, tmp_path, sys.executable, "main.py")
 
 
-@pytest.mark.nightly("Parsl asks for blocks by the same links")
+@pytest.mark.nightly("test_a_job_goes_by_one_number_everywhere asks by the same links, unit/test_cli_links.py by more")
 def test_dask_jobqueue_scales_by_jobs_of_ejb(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     tool("dask_jobqueue")
     (tmp_path / "main.py").write_text(
@@ -363,7 +364,6 @@ with SLURMCluster(queue="batch", cores=1, processes=1, memory="200MB", walltime=
         time.sleep(0.3)
 
 
-@pytest.mark.nightly("Snakemake's own executor asks by its numbers; unit/test_cli_links.py has what each command says")
 def test_a_job_goes_by_one_number_everywhere(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     def said(*words: str, code: int = 0) -> str:
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
@@ -465,7 +465,7 @@ def test_scancel_signals_jobs_and_ends_elements(site: Site, environment: Mapping
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.mark.nightly("Snakemake's own executor runs rules by the same links")
+@pytest.mark.nightly("test_a_job_goes_by_one_number_everywhere submits and asks; unit/test_cli_links.py has more")
 def test_the_executor_for_snakemake_of_the_examples(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     """Its rules say themselves how wide they are and whether they are elastic."""
     program = snakemake("snakemake_executor_plugin_cluster_generic")
@@ -481,7 +481,7 @@ def test_the_executor_for_snakemake_of_the_examples(site: Site, environment: Map
     assert [job["processes"] for job in jobs if job["elastic"]] == [2, 2]
 
 
-@pytest.mark.nightly("the links are those of the one by Snakemake; unit/test_cli_links.py has their words")
+@pytest.mark.nightly("test_a_job_goes_by_one_number_everywhere submits and asks; unit/test_cli_links.py has more")
 def test_the_provider_for_parsl_of_the_examples(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     tool("parsl", "process_worker_pool.py")
     (tmp_path / "main.py").write_text(

@@ -200,15 +200,16 @@ class Daemon:
     def processes(self) -> list[psutil.Process]:
         """Live processes that belong to this daemon's jobs: workers, scripts, ranks."""
         found = []
-        spool = str(self.state / "spool")
-        for process in psutil.process_iter():
-            try:
-                if process.status() == psutil.STATUS_ZOMBIE:
-                    continue
-                environment = process.environ()
-                if spool in " ".join(process.cmdline()) or environment.get("EJB_RENDEZVOUS", "").startswith(spool):
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
+        spool = str(self.state / "spool").encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:  # read as they are: psutil takes five times as long for each of hundreds
+                if spool in (folder / "cmdline").read_bytes().replace(b"\0", b" ") or (
+                    b"\0EJB_RENDEZVOUS=" + spool in b"\0" + (folder / "environ").read_bytes()
+                ):
+                    process = psutil.Process(int(folder.name))
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+            except (OSError, psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
         return found
 
@@ -243,7 +244,7 @@ def until(ready: Callable[[], bool], what: str, timeout_s: float = 120, trace: C
             absent = error
         if time.monotonic() > deadline:
             raise AssertionError(what + ("\n" + trace() if trace else "")) from absent
-        time.sleep(min(1.0, max(0.1, 3 * (time.monotonic() - began))))
+        time.sleep(min(1.0, max(0.2, 4 * (time.monotonic() - began))))
 
 
 def ordinary(tag: str, processors: int, walltime_s: float, folder: Path, script: str) -> SubmitRequest:

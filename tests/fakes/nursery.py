@@ -5,6 +5,7 @@ two seconds of a processor. What is forked is the daemon itself, from its `main`
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -120,6 +121,8 @@ def _import_all() -> None:
     for name in _BESIDE:
         importlib.import_module(name)
     assert threading.active_count() == 1, "what is forked off a process with threads may hang"
+    gc.collect()  # each daemon does, as it starts: of what is frozen here it walks through nothing again
+    gc.freeze()
 
 
 def _tables_from_a_copy() -> None:

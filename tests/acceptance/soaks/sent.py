@@ -11,7 +11,7 @@ from typing import Any
 from tests.fakes.daemon import Daemon
 
 RANKS = 4
-STEPS = (60, 300, 700)  # of 20 ms: over at once, some seconds, long enough to be moved and hit
+STEPS = (30, 150, 350)  # of 40 ms: over at once, some seconds, long enough to be moved and hit
 HOSTILE = (
     "a b|c\td",
     "%j%x%a",
@@ -105,7 +105,7 @@ def any_kind(dice: random.Random, key: str, slow: bool = True) -> Sent:
 def post(sent: Sent, daemon: Daemon, folder: Path, layout: dict[str, Any]) -> str:
     """Submit it once; its id. Raises httpx.HTTPError, or AssertionError where it was not taken."""
     off = {"elastic": "off", "engine": "none"}
-    heat = daemon.heat(sent.steps, sent.result(folder))
+    heat = daemon.heat(sent.steps, sent.result(folder), "40ms")
     common: dict[str, Any] = {"name": sent.name, "output": str(sent.output(folder))}
     begin = f"#!/bin/sh\necho run >> '{sent.runs(folder)}'\necho begin\n"
     match sent.kind:
