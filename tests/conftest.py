@@ -14,7 +14,7 @@ from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runte
 from tests.fakes.daemon import end_clusters
 from tests.groups import name_groups
 from tests.integration.slurm_clusters import take_down
-from tests.nightly import leave_out, pytest_testnodedown, say_all, told
+from tests.nightly import examples, leave_out, pytest_testnodedown, say_all, told
 from tests.statements import share
 from tests.store_fixtures import (
     postgres_server,
@@ -49,7 +49,11 @@ share()
 # No test asserts how fast this machine is, not even an example of a property. In CI the examples are the same each
 # time: it judges a change, not the draw; everywhere else they are drawn anew.
 settings.register_profile(
-    "ejb", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+    "ejb",
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
 )
 settings.load_profile("ejb")
 

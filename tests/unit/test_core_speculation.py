@@ -26,6 +26,7 @@ from ejbd.core.speculation.sequence import (
     t_optimal,
 )
 from ejbd.studies.speculative.fewruns import ODD, costs_of
+from tests.nightly import examples
 
 HOUR = 3600.0
 TABLE_1 = law_of("truncnorm:mu=8h,sigma=2h,low=0h,high=20h")
@@ -114,7 +115,7 @@ def tables(draw: st.DrawFn, most: int = 8) -> Discrete:
     return Discrete(low, step, values, shares, np.maximum(0.0, 1.0 - np.cumsum(shares)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tables(), st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9]))
 def test_no_sequence_is_cheaper(table: Discrete, zeta: float) -> None:
     found = at_optimal(table, zeta)

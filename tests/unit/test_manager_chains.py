@@ -143,6 +143,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", ["waited_for", "reduce"])
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_daemon_killed_on_the_way_loses_no_chain(
@@ -253,6 +254,7 @@ async def test_a_j0_that_is_slow_to_go_back_into_the_queue_is_not_taken_for_one_
     assert live.job(job).state == "completed" and told_to(live, job) == "0\n"
 
 
+@pytest.mark.sampled(2, first=1)
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_daemon_killed_while_it_sets_a_j0_aside_keeps_it_for_the_jobs_end(
     live: LiveWorld, monkeypatch: pytest.MonkeyPatch, done: bool

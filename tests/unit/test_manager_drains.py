@@ -117,8 +117,8 @@ async def test_it_outlives_the_daemon_and_is_taken_back(live: LiveWorld) -> None
     with pytest.raises(EjbError, match="none of n1 is drained") as caught:
         await live.manager.cancel_drain("n1", "root")
     assert caught.value.code is Code.NOT_FOUND
-    for _ in range(30):
-        await live.poll(5)
+    for _ in range(10):
+        await live.poll(15)
     assert live.job(job).state == "running"
 
 
@@ -131,8 +131,8 @@ async def test_what_cannot_be_moved_stays_and_is_told(live: LiveWorld) -> None:
     told = await drain(live)
     assert (told["elastic"], told["stay"]) == ([job], [job])
     assert told["free_s"] == live.subjobs(job)[0].end_s
-    for _ in range(30):
-        await live.poll(5)
+    for _ in range(10):
+        await live.poll(15)
     assert live.job(job).state == "running"
 
 
