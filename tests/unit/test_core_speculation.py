@@ -210,7 +210,7 @@ def samples(law: Law, count: int, seed: int) -> list[Run]:
     return [Run(law.quantile(float(share))) for share in drawn]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("words", LAWS.values(), ids=LAWS)
 @pytest.mark.parametrize(("count", "seeds", "bound"), [(10, 20, 0.15), (100, 10, 0.05), (1000, 2, 0.02)])
 def test_what_was_learned_from_samples_costs_little_more_than_what_is_known(

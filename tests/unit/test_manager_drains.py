@@ -53,6 +53,7 @@ def asked_of(live: LiveWorld, tag: str) -> SubmitRequest:
     return next(request for request in live.batch.requests.values() if request.tag == tag)
 
 
+@pytest.mark.sampled(2)
 @BOTH
 async def test_a_job_is_off_the_nodes_in_time_and_its_work_is_kept(live: LiveWorld, spec: dict[str, Any]) -> None:
     job = await running(live, **spec)

@@ -40,6 +40,7 @@ def completing(live: LiveWorld, tag: str) -> None:
     live.batch.jobs[job.id] = replace(job, state=BatchState.ENDING, end_s=live.clock.now)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["application", "none"])
 async def test_a_subjob_that_is_cancelled_from_outside_is_no_time_out(live: LiveWorld, engine: str) -> None:
     job = await running(live, engine)

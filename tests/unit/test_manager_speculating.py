@@ -437,6 +437,7 @@ async def test_a_script_whose_shell_would_be_lost_keeps_its_own_walltime(elastic
 # -- what is worked out -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("resumed", [None, (22.0, 5.0), (1000.0, 400.0)])
 @pytest.mark.parametrize("limit_s", [10.0, 333.3, 611.0, 5000.0, inf])
 @pytest.mark.parametrize("spread_s", [0.0, 100.0])

@@ -6,6 +6,7 @@ import csv
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from ejbd.sim.models import Model, generate
 from ejbd.sim.run import Policy
 from ejbd.sim.settings import Source, load, play
 from ejbd.sim.swf import FIELDS, write_swf
+from ejbd.studies import plotting
 from ejbd.studies.value.page import write_page
 from ejbd.studies.value.worth import DELTA, FEW_JOBS, Value, break_even, live_setting, value_of
 
@@ -120,8 +122,18 @@ def test_the_page_begins_with_the_answer_in_short_sentences(value: Value, tmp_pa
         assert [row["jobs"] for row in csv.DictReader(table)] == ["all", "elastic", "others"]
 
 
-@pytest.mark.slow
-def test_where_it_loses_the_page_says_so(value: Value, tmp_path: Path) -> None:
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words alone: a page's plots take seconds, and are looked at by the test before."""
+
+    def closed(figure: Any, _folder: Path, _name: str) -> list[Path]:
+        plotting.pyplot().close(figure)
+        return []
+
+    monkeypatch.setattr(plotting, "save", closed)
+
+
+def test_where_it_loses_the_page_says_so(value: Value, tmp_path: Path, undrawn: None) -> None:
     others = replace(value.groups["others"], after_s=1.5 * value.groups["others"].before_s)
     everybody = replace(value.groups["all"], after_s=1.2 * value.groups["all"].before_s)
     points = {(1.0, 120.0): (20.0, 50.0)}
@@ -133,7 +145,7 @@ def test_where_it_loses_the_page_says_so(value: Value, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_takes_a_log_or_what_sacct_printed(source: Source, tmp_path: Path) -> None:
+def test_the_command_takes_a_log_or_what_sacct_printed(source: Source, tmp_path: Path, undrawn: None) -> None:
     accounts = tmp_path / "jobs.txt"
     lines = ["JobID|User|Submit|Start|End|NNodes|NCPUS|TimelimitRaw|State"]
     for number in range(40):
