@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
 from tests.fakes.daemon import end_clusters
-from tests.groups import name_groups
+from tests.groups import keep_together, name_groups
 from tests.integration.slurm_clusters import take_down
 from tests.nightly import examples, leave_out, pytest_testnodedown, say_all, told
 from tests.statements import share
@@ -116,5 +116,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "store_url" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.database)
     leave_out(config, items)
+    keep_together(items)
     items.sort(key=_turn)
     name_groups(config, items)

@@ -6,7 +6,6 @@ import csv
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from ejbd.sim.models import Model, generate
 from ejbd.sim.run import Policy
 from ejbd.sim.settings import Source, load, play
 from ejbd.sim.swf import FIELDS, write_swf
-from ejbd.studies import plotting
 from ejbd.studies.value.page import write_page
 from ejbd.studies.value.worth import DELTA, FEW_JOBS, Value, break_even, live_setting, value_of
 
@@ -120,17 +118,6 @@ def test_the_page_begins_with_the_answer_in_short_sentences(value: Value, tmp_pa
     assert all(path.is_file() for path in rest)
     with (tmp_path / "value" / "gains.csv").open() as table:
         assert [row["jobs"] for row in csv.DictReader(table)] == ["all", "elastic", "others"]
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The words alone: a page's plots take seconds, and are looked at by the test before."""
-
-    def closed(figure: Any, _folder: Path, _name: str) -> list[Path]:
-        plotting.pyplot().close(figure)
-        return []
-
-    monkeypatch.setattr(plotting, "save", closed)
 
 
 def test_where_it_loses_the_page_says_so(value: Value, tmp_path: Path, undrawn: None) -> None:
