@@ -276,7 +276,7 @@ async def test_an_elastic_job_is_saved_before_its_walltime_is_over_and_goes_on_w
     await live.begin(f"{job}.0")
     await live.work()
     assert live.job(job).state == "running"
-    await runs_for(live, sequence[0] - 5, 10)
+    await runs_for(live, sequence[0] - 5, 5)
     row = live.job(job)
     assert row.state == "waiting" and (row.walltimes or {})["at"] == 1 and row.walltime_s == until[1]
     assert row.work_s == pytest.approx(until[0], rel=0.05), "all that was done is kept"
@@ -337,7 +337,7 @@ async def test_what_outlives_its_subjobs_plans_with_the_next(tmp_path: Path, sto
     await live.poll(1)
     await live.begin(f"{job}.1")
     live.batch.free = 0
-    await runs_for(live, live.subjobs(job)[1].walltime_s - 5, 25)
+    await runs_for(live, live.subjobs(job)[1].walltime_s - 5, 10)
     row = live.job(job)
     assert row.walltime_s == until[1] and (row.walltimes or {})["at"] == 1 and row.overruns == 0
     assert row.state == "waiting" and row.work_s >= until[0] * 0.8
