@@ -351,4 +351,33 @@ FAULTS = (
         "hosts = [names[seat.worker] for seat in sorted(seats, reverse=True)]",
         ("unit/test_manager_mpirun",),
     ),
+    # What the default run has a sample of.
+    Fault(
+        "user-that-hangs-is-begun-for-again",
+        "rule",
+        "intents.due(session, now, most, left, in_turn=by_user)",
+        "intents.due(session, now, most, set(), in_turn=by_user)",
+        ("unit/test_users_apart",),
+    ),
+    Fault(
+        "limit-of-one-user-pauses-all",
+        "rule",
+        "yield from failed(ctx, job, Failing.SUBMISSIONS, end.said, whose_is(job))",
+        "yield from failed(ctx, job, Failing.SUBMISSIONS, end.said)",
+        ("unit/test_users_apart", "unit/test_manager_queue_pause"),
+    ),
+    Fault(
+        "stage-is-tried-for-ever",
+        "off by one",
+        "yield note(stage, failures=stage.failures + 1)",
+        "yield note(stage, failures=stage.failures)",
+        ("unit/test_manager_workflows",),
+    ),
+    Fault(
+        "move-under-way-is-never-acted-in",
+        "rule",
+        "if stalled_until_s > now and not rules.act_in_move:",
+        "if stalled_until_s > now:",
+        ("unit/test_sim_elastic",),
+    ),
 )

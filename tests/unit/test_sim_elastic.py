@@ -49,7 +49,7 @@ def busy(seed: int, count: int = 60) -> Workload:
     return workload(rows, total)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(4, first=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", BEYOND, ids=str)
 def test_the_engine_and_the_explained_policies_lead_to_the_same_lives(changes: dict[str, Any]) -> None:
