@@ -373,11 +373,4 @@ FAULTS = (
         "yield note(stage, failures=stage.failures)",
         ("unit/test_manager_workflows",),
     ),
-    Fault(
-        "move-under-way-is-never-acted-in",
-        "rule",
-        "if stalled_until_s > now and not rules.act_in_move:",
-        "if stalled_until_s > now:",
-        ("unit/test_sim_elastic",),
-    ),
 )

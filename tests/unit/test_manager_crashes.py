@@ -375,7 +375,7 @@ async def times(life: Life, folder: Path, tables: Path) -> Counter[str]:
     return _TIMES[life]
 
 
-@pytest.mark.sampled(6, by=("point",))
+@pytest.mark.sampled(12, by=("point",))
 @pytest.mark.parametrize(("life", "point"), CASES)
 async def test_a_death_at_any_time_loses_and_doubles_nothing(
     life: Life, point: CrashPoint, tmp_path: Path, sqlite_with_tables: Path
