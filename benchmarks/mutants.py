@@ -54,13 +54,15 @@ def copy_of_tree(into: Path) -> None:
             shutil.copy2(source, target, follow_symlinks=False)
 
 
-def places(tree: Path, text: str) -> list[Path]:
+def sources(tree: Path) -> dict[Path, str]:
+    """Every file in which a fault may be planted, and its text."""
+    paths = [path for room in SOURCES for path in sorted((tree / room).rglob("*.py"))]
+    return {path: path.read_text(encoding="utf-8") for path in paths}
+
+
+def places(texts: dict[Path, str], text: str) -> list[Path]:
     """The file of each place where a text stands."""
-    found: list[Path] = []
-    for room in SOURCES:
-        for path in sorted((tree / room).rglob("*.py")):
-            found += [path] * path.read_text(encoding="utf-8").count(text)
-    return found
+    return [path for path, whole in texts.items() for _ in range(whole.count(text))]
 
 
 def run(tree: Path, tests: Sequence[str], processes: int, whole: bool) -> tuple[str | None, str]:
@@ -93,7 +95,7 @@ def run(tree: Path, tests: Sequence[str], processes: int, whole: bool) -> tuple[
 
 def judge(tree: Path, fault: Fault, tests: Sequence[str], processes: int, whole: bool) -> Verdict:
     """Plant, run, and take the fault out again."""
-    found = places(tree, fault.old)
+    found = places(sources(tree), fault.old)
     if len(found) != 1:
         where = ", ".join(str(path.relative_to(tree)) for path in found) or "nowhere"
         return Verdict(fault, "NOT FOUND", f"its text stands {len(found)} times ({where})")
@@ -126,10 +128,11 @@ def main() -> int:
     if unknown := set(asked.only) - {fault.name for fault in FAULTS}:
         parser.error(f"there is no fault {', '.join(sorted(unknown))}")
     if asked.list:
+        texts = sources(ROOT)
         for fault in faults:
-            found = [str(path.relative_to(ROOT)) for path in places(ROOT, fault.old)]
+            found = [str(path.relative_to(ROOT)) for path in places(texts, fault.old)]
             print(f"{fault.name:36} {fault.kind:18} {', '.join(found) or 'NOT FOUND'}")
-        return int(any(len(places(ROOT, fault.old)) != 1 for fault in faults))
+        return int(any(len(places(texts, fault.old)) != 1 for fault in faults))
     same = ["tests/unit"] if asked.all else [GOLDEN] if asked.golden else asked.tests
     verdicts = []
     with tempfile.TemporaryDirectory(prefix="ejb-mutants-", ignore_cleanup_errors=True) as folder:

@@ -408,4 +408,26 @@ FAULTS = (
         "if False:",
         ("unit/test_jobspec_pbs",),
     ),
+    # What the default run has a sample of.
+    Fault(
+        "user-that-hangs-is-begun-for-again",
+        "rule",
+        "intents.due(session, now, most, left, in_turn=by_user)",
+        "intents.due(session, now, most, set(), in_turn=by_user)",
+        ("unit/test_users_apart",),
+    ),
+    Fault(
+        "limit-of-one-user-pauses-all",
+        "rule",
+        "yield from failed(ctx, job, Failing.SUBMISSIONS, end.said, whose_is(job))",
+        "yield from failed(ctx, job, Failing.SUBMISSIONS, end.said)",
+        ("unit/test_users_apart", "unit/test_manager_queue_pause"),
+    ),
+    Fault(
+        "stage-is-tried-for-ever",
+        "off by one",
+        "yield note(stage, failures=stage.failures + 1)",
+        "yield note(stage, failures=stage.failures)",
+        ("unit/test_manager_workflows",),
+    ),
 )

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.bounds import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
 from tests.fakes.daemon import end_clusters
-from tests.groups import name_groups
+from tests.groups import keep_together, name_groups
 from tests.integration.slurm_clusters import take_down
-from tests.nightly import leave_out, pytest_testnodedown, say_all, told
+from tests.nightly import examples, leave_out, pytest_testnodedown, say_all, told
 from tests.statements import share
 from tests.store_fixtures import (
     postgres_server,
@@ -49,7 +49,11 @@ share()
 # No test asserts how fast this machine is, not even an example of a property. In CI the examples are the same each
 # time: it judges a change, not the draw; everywhere else they are drawn anew.
 settings.register_profile(
-    "ejb", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+    "ejb",
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
 )
 settings.load_profile("ejb")
 
@@ -112,5 +116,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "store_url" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.database)
     leave_out(config, items)
+    keep_together(items)
     items.sort(key=_turn)
     name_groups(config, items)

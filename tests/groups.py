@@ -17,3 +17,15 @@ def name_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
         behind = f"@{'_'.join(names)}"
         if names and not item.nodeid.endswith(behind) and hasattr(item, "_id"):
             item._id = type(item._id).parse(item.nodeid + behind)
+
+
+def keep_together(items: list[pytest.Item]) -> None:
+    """Have one process run the unit tests that share what a fixture of their file makes: each would make it anew."""
+    for item in items:
+        if "unit" not in item.path.parts or item.get_closest_marker("xdist_group"):
+            continue
+        info = getattr(item, "_fixtureinfo", None)
+        known = [made[-1] for made in info.name2fixturedefs.values()] if info is not None else []
+        file = item.nodeid.partition("::")[0]
+        if any(fixture.scope == "module" and fixture.baseid == file for fixture in known):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem.removeprefix("test_").replace("_", "-")))

@@ -3,7 +3,7 @@
 `@pytest.mark.nightly("why another test shows it, too")` leaves a test out. `@pytest.mark.sampled(4, by=("mode",))`
 keeps one in four of a family, of each kind by itself. The parameters of `by` say the kind; its first is always kept.
 A family is one function's tests, or with `of="a name"` those of several. `first=1` keeps the second of each four.
-Of the unit tests that PostgreSQL runs, too, each file keeps one in twelve there.
+Of the unit tests that PostgreSQL runs, too, one in twelve is kept there.
 A test asked for by its id always runs.
 """
 
@@ -18,12 +18,17 @@ import pytest
 WORD = "EJB_TEST_ALL"
 # Words of single rooms, each of which one may say by itself.
 WORDS = ("EJB_TEST_DATABASES", "EJB_TEST_CRASHES", "EJB_TEST_SCRIPTS", "EJB_TEST_EVOLVING", "EJB_TEST_PBS")
-ON_POSTGRESQL = 12  # one in so many of a file
+ON_POSTGRESQL = 12  # one in so many
 _LEFT: pytest.StashKey[int] = pytest.StashKey()
 
 
 def everything() -> bool:
     return os.environ.get(WORD, "") not in ("", "0")
+
+
+def examples(count: int) -> int:
+    """Of `count` examples of a property so many as this run draws: a third of them by default."""
+    return count if everything() else max(count // 3, 1)
 
 
 def say_all() -> None:
@@ -64,7 +69,7 @@ def _sample(item: pytest.Item) -> tuple[tuple[str, ...], int, int] | None:
         family = str(mark.kwargs.get("of", item.nodeid.partition("[")[0]))
         return (family, *by), int(mark.args[0]), int(mark.kwargs.get("first", 0))
     if "unit" in item.path.parts and item.get_closest_marker("postgresql"):
-        return (str(item.path),), ON_POSTGRESQL, 0
+        return ("on PostgreSQL",), ON_POSTGRESQL, 0
     return None
 
 

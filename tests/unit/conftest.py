@@ -10,8 +10,11 @@ import copy
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from ejbd.studies import plotting
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +25,20 @@ def tmp_path_factory(tmp_path_factory: pytest.TempPathFactory) -> pytest.TempPat
     here = copy.copy(tmp_path_factory)
     here._basetemp = Path(tempfile.mkdtemp(dir=place)).resolve()
     return here
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, but their files are hardly more than names: to draw one three times takes a second.
+
+    What is drawn is looked at by test_studies_figures.py, and a whole page by test_studies_value.py.
+    """
+
+    def closed(figure: Any, folder: Path, name: str) -> list[Path]:
+        plotting.pyplot().close(figure)
+        paths = [folder / f"{name}.{kind}" for kind in ("png", "svg", "pdf")]
+        for path in paths:
+            path.write_text("undrawn")
+        return paths
+
+    monkeypatch.setattr(plotting, "save", closed)

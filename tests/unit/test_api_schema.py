@@ -122,6 +122,7 @@ def test_every_operation_of_the_document_is_asked() -> None:
     assert sorted(OPERATIONS) == sorted((path, method) for path, method in told if not ENDLESS.search(path))
 
 
+@pytest.mark.sampled(4, by=("method", "mode"))
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_every_operation_answers_as_the_document_says(world: World, path: str, method: str, mode: Any) -> None:

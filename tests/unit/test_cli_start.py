@@ -20,6 +20,7 @@ from ejbd.cli.submission import submitting as submit
 from ejbd.cli.submission import words as submit_words
 from ejbd.cli.submission.words import KNOWN, OPTIONS, Kind, Typed
 from ejbd.errors import EjbError
+from tests.nightly import examples
 
 # What a start of `ejb submit` must not load: it would be paid for at every submission.
 HEAVY = {
@@ -127,7 +128,7 @@ LINES = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(LINES)
 def test_a_line_that_is_read_quickly_is_what_typer_reads(line: list[str]) -> None:
     try:

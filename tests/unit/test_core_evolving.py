@@ -14,6 +14,7 @@ from ejbd.core.evolving.course import Course, parse_tail
 from ejbd.core.evolving.listing import Algorithm, measures, schedule
 from ejbd.core.evolving.profiles import Profile, Step, parse_profile, parse_seconds_first, profile_of, time_words
 from ejbd.core.evolving.space import Fitted, FreeSpace
+from tests.nightly import examples
 
 NODES = 10
 FIRST = ("8:6,5:5,5:3", "2:4,3:2,3:6")
@@ -90,7 +91,7 @@ def check(fitted: Fitted, profile: Profile, free: list[int], limit: float) -> No
         assert all(free[at] >= step.processors for at in range(int(start), int(end)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(OCCUPIED, STEPS, LIMITS)
 def test_the_completion_is_that_of_brute_force_and_compacting_keeps_it(
     occupied: list[tuple[int, int]], steps: list[tuple[int, int]], limit: float
@@ -221,7 +222,7 @@ def test_the_space_of_a_cluster_at_work() -> None:
     assert (fitted.start_s, fitted.completion_s) == (106, 117)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12))
 def test_blocks_are_the_widths_and_as_few_as_there_are_increments(widths: list[int]) -> None:
     found = blocks(widths)

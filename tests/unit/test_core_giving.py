@@ -31,6 +31,7 @@ from ejbd.sim.elastic import become_elastic, hold_subjob
 from ejbd.sim.folding import fold_back
 from ejbd.sim.offering import begin_on_slots, give_back_room
 from ejbd.sim.world import FREE, NOW, Jobs, new_world
+from tests.nightly import examples
 
 NOW_S = 1_000_000.0
 
@@ -158,7 +159,7 @@ def live(jobs: list[One], free: int, params: BundlingParameters, folds: bool = F
     return set(givers(lending(pool, ours, (), holders, leaving, 0)))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(queues())
 @example(([One(4, 600.0), One(16, 3000.0, True, ((4, 2000.0),))], 0, 10.0))
 def test_the_daemon_and_the_simulator_ask_the_same_jobs_to_give_back(case: tuple[list[One], int, float]) -> None:
@@ -169,7 +170,7 @@ def test_the_daemon_and_the_simulator_ask_the_same_jobs_to_give_back(case: tuple
     assert found == simulated(jobs, free, params)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(queues())
 @example(([One(2, 600.0), One(16, 3000.0, True, ((4, 2000.0),))], 0, 10.0))
 def test_the_daemon_and_the_simulator_fold_the_same_jobs(case: tuple[list[One], int, float]) -> None:

@@ -45,6 +45,7 @@ from ejbd.sim.settings import Setting
 from ejbd.sim.workload import Workload, workload_of
 from ejbd.sim.world import DONE, EVENTS, FREE, NOW, ON_PLACE_HOLDER, QUEUED, RUNNING, VISITS, new_world
 from tests.fakes.sim_worlds import Row, workload
+from tests.nightly import examples
 from tests.unit.test_sim_elastic import busy
 
 LIVE = BundlingParameters(suspend=True, order=Order.LEAST_WORK, guard=Guard.ON)
@@ -496,7 +497,7 @@ def live_through(load: Workload, parameters: BundlingParameters) -> int:
     return gave
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds())
 def test_who_waits_gets_what_is_borrowed_and_nobody_takes_any_meanwhile(
     world: tuple[Workload, BundlingParameters],

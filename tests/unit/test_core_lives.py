@@ -22,6 +22,7 @@ from ejbd.core.easy import ActiveJob, EasyPass, QueuedJob, easy_pass
 from ejbd.core.room.windows import Windows, windows
 from ejbd.core.state import ElasticState, HeldSubjob
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
+from tests.nightly import examples
 
 SLACK = 1e-6
 
@@ -300,7 +301,7 @@ def world(seed: int) -> Cluster:
     return Cluster(total, rigid, elastic, params)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 10**9))
 @example(8807)  # done in the very second in which a subjob ends
 def test_the_invariants_hold_over_whole_lives(seed: int) -> None:

@@ -19,11 +19,12 @@ from ejbd.core.view import BatchJobView, BatchState, Reservations
 from ejbd.sim.offering import find_slots, show_slots
 from ejbd.sim.world import Costs
 from tests.fakes.room_states import START_S, State, states
+from tests.nightly import examples
 
 seconds = st.integers(0, 600).map(float)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(states(), seconds, seconds, st.booleans())
 @example(State(Reservations.NODES, 4, 4, True, ((8, 90.0),), 6, True, 60.0, None), 0.0, 0.0, False)
 @example(State(Reservations.PROCESSORS, 4, 4, True, ((8, 90.0),), 11, False, 1.0, 3600.0), 0.0, 0.0, False)

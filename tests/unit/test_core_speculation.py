@@ -26,6 +26,7 @@ from ejbd.core.speculation.sequence import (
     t_optimal,
 )
 from ejbd.studies.speculative.fewruns import ODD, costs_of
+from tests.nightly import examples
 
 HOUR = 3600.0
 TABLE_1 = law_of("truncnorm:mu=8h,sigma=2h,low=0h,high=20h")
@@ -114,7 +115,7 @@ def tables(draw: st.DrawFn, most: int = 8) -> Discrete:
     return Discrete(low, step, values, shares, np.maximum(0.0, 1.0 - np.cumsum(shares)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tables(), st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9]))
 def test_no_sequence_is_cheaper(table: Discrete, zeta: float) -> None:
     found = at_optimal(table, zeta)
@@ -209,7 +210,7 @@ def samples(law: Law, count: int, seed: int) -> list[Run]:
     return [Run(law.quantile(float(share))) for share in drawn]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("words", LAWS.values(), ids=LAWS)
 @pytest.mark.parametrize(("count", "seeds", "bound"), [(10, 20, 0.15), (100, 10, 0.05), (1000, 2, 0.02)])
 def test_what_was_learned_from_samples_costs_little_more_than_what_is_known(

@@ -21,6 +21,7 @@ from ejbd.errors import BatchError
 from ejbd.identity import ejb_as
 from ejbd.options.sbatch import OPTIONS, Argument, Use
 from tests.fakes.unrun import Unrun
+from tests.nightly import examples
 
 SOURCE = Path(ejb_as.__file__)
 MOST_LINES = 300
@@ -184,7 +185,7 @@ REQUESTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(request=st.one_of(REQUESTS, VALUES), garbage=st.binary(max_size=20))
 def test_whatever_is_asked_has_an_answer_and_leaves_everything_else_alone(
     session: Unrun, tmp_path: Path, request: Any, garbage: bytes

@@ -72,7 +72,7 @@ PLANS = [
 
 
 # Kinds of what happens come in several days: those that the last but one has, or a file of its own, are nightly's.
-BY_DEFAULT = ("growth", "linked", "batch", "auto")
+BY_DEFAULT = ("growth", "auto")
 
 
 @pytest.mark.parametrize(

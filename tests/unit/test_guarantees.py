@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ THREATS = (ROOT / "docs" / "threat-model.md").read_text()
 NAMED = sorted(set(re.findall(r"`([a-z]+/test_\w+\.py)::(\w+)`", GUARANTEES + THREATS)))
 
 
+@functools.cache  # a file is named many times
 def names_in(file: Path) -> set[str]:
     defined = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, defined)}

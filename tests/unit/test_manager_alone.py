@@ -158,6 +158,7 @@ async def test_a_claim_that_cannot_be_made_begins_nothing(live: LiveWorld, monke
 # -- what is told -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2, by=("end",))
 @KINDS
 @pytest.mark.parametrize(
     ("end", "code", "told"),

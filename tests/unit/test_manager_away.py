@@ -236,6 +236,7 @@ def left(ranks: int = 16) -> dict[str, Any]:
     return {"kind": "leaving", "reason": "ended by SIGTERM", "exits": {"1": {str(rank): 143 for rank in range(ranks)}}}
 
 
+@pytest.mark.sampled(3)
 @ALL
 async def test_a_job_that_was_cancelled_while_the_daemon_was_away_is_cancelled_however_late_it_looks(
     live: LiveWorld, kind: dict[str, Any]

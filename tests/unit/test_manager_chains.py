@@ -66,6 +66,7 @@ def told_to(live: LiveWorld, job: str) -> str:
     return file.read_text() if file.exists() else ""
 
 
+@pytest.mark.sampled(2, first=1)
 @pytest.mark.parametrize(("code", "state"), [(0, "completed"), (3, "failed")])
 async def test_what_waits_for_a_job_that_never_needed_its_j0_gets_the_jobs_end(
     live: LiveWorld, code: int, state: str
@@ -143,6 +144,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", ["waited_for", "reduce"])
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_daemon_killed_on_the_way_loses_no_chain(
@@ -253,6 +255,7 @@ async def test_a_j0_that_is_slow_to_go_back_into_the_queue_is_not_taken_for_one_
     assert live.job(job).state == "completed" and told_to(live, job) == "0\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_daemon_killed_while_it_sets_a_j0_aside_keeps_it_for_the_jobs_end(
     live: LiveWorld, monkeypatch: pytest.MonkeyPatch, done: bool

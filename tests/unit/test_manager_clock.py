@@ -96,6 +96,7 @@ async def test_jobs_are_submitted_and_grow_after_the_clock_was_set(
     assert [e.state for e in live.epochs(job)] == ["stopped", "running"]
 
 
+@pytest.mark.sampled(2)
 @SET
 async def test_pauses_last_as_long_as_they_would_have(live: LiveWorld, by_s: float) -> None:
     """A submission of unknown outcome, and a back-off."""
@@ -182,7 +183,7 @@ async def test_a_dead_worker_is_noticed_by_a_daemon_that_is_restarted_again_and_
 
 async def test_a_living_worker_is_never_taken_for_dead_over_restarts(live: LiveWorld) -> None:
     job = await running(live)
-    for _ in range(10):
+    for _ in range(5):  # 90 s of waiting in all
         for _ in range(3):
             await live.poll(6, heartbeats=False)
         live.clock.now += 70  # the daemon is away

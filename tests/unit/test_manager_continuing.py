@@ -48,6 +48,7 @@ async def begun(live: LiveWorld, subjob: str) -> None:
 BY_PROFILE: dict[str, Any] = {"engine": "profile", "argv": ("./ejb-own-heat",)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("own", [{}, BY_PROFILE], ids=["application", "profile"])
 async def test_each_place_holder_is_left_in_time_and_the_next_goes_on(live: LiveWorld, own: dict[str, Any]) -> None:
     job = await live.submit(4, 700.0, elastic=True, **own)
@@ -98,8 +99,8 @@ async def test_one_that_its_limit_ended_unsaved_goes_on_in_the_next_and_not_for_
         subjob = f"{job}.{number}"
         await begun(live, subjob)
         live.workers[subjob].fail["checkpoint"] = {}
-        await runs_for(live, LIMIT_S - 10)
-        live.clock.now += 15
+        await runs_for(live, LIMIT_S - 20, 20.0)
+        live.clock.now += 25
         live.batch.end(f"ejb-{subjob}", BatchState.TIMEOUT, 0)
         for _ in range(3):
             await live.poll(5)

@@ -61,7 +61,7 @@ REACHED = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6, first=1)
 @pytest.mark.parametrize("point", REACHED)
 async def test_a_death_at_any_time_loses_and_doubles_nothing(
     point: CrashPoint, tmp_path: Path, sqlite_with_tables: Path

@@ -106,6 +106,7 @@ async def told(live: LiveWorld, **spec: Any) -> dict[str, Any]:
     return next(payload for kind, payload in worker.done if kind == "launch")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "argv",
     [("./wrapper.sh",), ("env", "A=b", "./a"), ("python3", "x.py"), ("bash", "-c", "./a")],

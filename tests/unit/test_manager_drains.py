@@ -53,6 +53,7 @@ def asked_of(live: LiveWorld, tag: str) -> SubmitRequest:
     return next(request for request in live.batch.requests.values() if request.tag == tag)
 
 
+@pytest.mark.sampled(2)
 @BOTH
 async def test_a_job_is_off_the_nodes_in_time_and_its_work_is_kept(live: LiveWorld, spec: dict[str, Any]) -> None:
     job = await running(live, **spec)
@@ -117,8 +118,8 @@ async def test_it_outlives_the_daemon_and_is_taken_back(live: LiveWorld) -> None
     with pytest.raises(EjbError, match="none of n1 is drained") as caught:
         await live.manager.cancel_drain("n1", "root")
     assert caught.value.code is Code.NOT_FOUND
-    for _ in range(30):
-        await live.poll(5)
+    for _ in range(10):
+        await live.poll(15)
     assert live.job(job).state == "running"
 
 
@@ -131,8 +132,8 @@ async def test_what_cannot_be_moved_stays_and_is_told(live: LiveWorld) -> None:
     told = await drain(live)
     assert (told["elastic"], told["stay"]) == ([job], [job])
     assert told["free_s"] == live.subjobs(job)[0].end_s
-    for _ in range(30):
-        await live.poll(5)
+    for _ in range(10):
+        await live.poll(15)
     assert live.job(job).state == "running"
 
 

@@ -34,6 +34,7 @@ from ejbd.store.models import Base, Event, Job, Subjob
 from ejbd.store.states import SubjobState
 from tests.fakes.live import some
 from tests.fakes.room_states import START_S, State, states
+from tests.nightly import examples
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def decided(engine: Engine, state: State, submission: Submission) -> tuple[str, 
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(cases)
 @example((NARROW, Submission(16, 420.0, "none", lambda_s=0.0, poll_s=30.0, suspend=False)))
 @example((SHARED, Submission(16, 223.0, "none", suspend=False)))

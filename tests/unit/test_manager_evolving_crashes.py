@@ -94,7 +94,7 @@ CASES = [
 
 
 @pytest.mark.xdist_group("crashes-evolving")  # one process counts how often an undisturbed life comes to its points
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("life", "point"), CASES)
 async def test_a_death_at_any_time_loses_and_doubles_nothing(
     life: Life, point: CrashPoint, tmp_path: Path, sqlite_with_tables: Path

@@ -312,8 +312,8 @@ async def test_a_checkpoint_that_never_comes_keeps_the_room_for_a_time_only(worl
     live.batch.others = [WAITS]
     await live.poll(5)
     assert live.manager.world.memory.promises.standing
-    for _ in range(60):
-        await live.poll(30)
+    for _ in range(30):
+        await live.poll(60)
     assert not live.manager.world.memory.promises.standing
 
 

@@ -44,6 +44,7 @@ async def runs_on_a_subjob(live: LiveWorld, most: int = 2) -> str:
     return job
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "limit",
     [

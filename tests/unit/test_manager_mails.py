@@ -127,6 +127,7 @@ async def test_what_happened_before_there_were_mails_sends_none(live: LiveWorld)
     assert await sent(live, await mailer(live)) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [

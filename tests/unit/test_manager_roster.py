@@ -152,6 +152,7 @@ def fail_in(live: LiveWorld, dice: random.Random) -> None:
         event.remove(engine, "before_cursor_execute", refuse)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_poll_leaves_nobody_alone_whom_it_should_have_looked_at(empty: Path, seed: int) -> None:
     dice = random.Random(seed)

@@ -167,6 +167,10 @@ async def moved_often(live: LiveWorld, moves: int, every_s: float = 30.0) -> tup
     return job, worker
 
 
+@pytest.mark.nightly(
+    "test_a_program_that_no_checkpoint_brings_back_is_begun_anew_without_dmtcp has the order, "
+    "test_a_spoiled_checkpoint_is_given_up_for_the_one_before the work"
+)
 async def test_a_checkpoint_that_cannot_be_gone_on_with_costs_the_work_since_the_one_before(live: LiveWorld) -> None:
     """A program that had moved well twelve times was restarted from a bad checkpoint six times, and had failed."""
     job, worker = await moved_often(live, 4)

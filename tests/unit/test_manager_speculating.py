@@ -365,7 +365,7 @@ async def test_an_elastic_job_is_planned_with_its_learned_run_time_while_j0_has_
     await live.begin(f"{job}.1")
     live.batch.free = 0
     assert planned_s(row, first - 1.0) == first
-    await runs_for(live, subjob.walltime_s - 5, 20)
+    await runs_for(live, subjob.walltime_s - 5, 30)
     row = live.job(job)
     assert (row.state, row.walltime_s, row.overruns) == ("waiting", OWN_S, 0) and row.work_s >= first
     assert planned_s(row, row.work_s) == OWN_S
@@ -437,6 +437,7 @@ async def test_a_script_whose_shell_would_be_lost_keeps_its_own_walltime(elastic
 # -- what is worked out -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("resumed", [None, (22.0, 5.0), (1000.0, 400.0)])
 @pytest.mark.parametrize("limit_s", [10.0, 333.3, 611.0, 5000.0, inf])
 @pytest.mark.parametrize("spread_s", [0.0, 100.0])

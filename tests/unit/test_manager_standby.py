@@ -81,6 +81,7 @@ async def test_the_next_walltime_stands_by_from_the_start_on_and_begins_after_a_
     assert [(run.outcome) for run in past(live.store)] == ["completed"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("state", "becomes"),
     [

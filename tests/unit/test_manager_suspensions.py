@@ -57,6 +57,7 @@ async def test_a_suspended_subjob_has_a_state_of_its_own_and_nothing_is_decided_
     assert not {"subjob.released", "worker.lost", "epoch.failed"} & set(live.kinds(job))
 
 
+@pytest.mark.sampled(2)
 @BOTH
 async def test_a_job_runs_on_after_a_suspension_with_the_time_that_it_lost(
     live: LiveWorld, spec: dict[str, Any]

@@ -54,6 +54,7 @@ def submissions(live: LiveWorld) -> int:
     return sum(call.startswith("submit") for call in live.batch.calls)
 
 
+@pytest.mark.sampled(3)
 @KINDS
 async def test_a_job_that_outlives_its_walltime_on_j0_times_out_once(live: LiveWorld, kind: dict[str, Any]) -> None:
     job = await on_j0(live, kind)

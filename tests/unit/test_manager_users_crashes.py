@@ -70,7 +70,7 @@ async def each_is_its_users_own(operator: Operator, jobs: dict[str, str]) -> Non
         assert len(live.launches(job)) == 1 and live.job(job).incarnation == 1
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.xdist_group("crashes-users")  # one process counts how often an undisturbed life comes to its points
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_death_at_any_time_loses_doubles_and_mixes_up_nothing(

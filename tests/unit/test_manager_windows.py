@@ -77,8 +77,8 @@ async def test_a_subjob_that_can_never_start_is_not_asked_for_again_and_again(tm
     live = LiveWorld(tmp_path, store)
     live.batch.free = 8
     job = await live.submit()
-    for _ in range(120):
-        await live.poll(5)
+    for _ in range(40):
+        await live.poll(15)
         for row in live.batch.live():
             if row.state is BatchState.PENDING and not row.name.endswith(".0"):
                 why, start_s = "ReqNodeNotAvail, Reserved for maintenance", live.clock.now + 1800

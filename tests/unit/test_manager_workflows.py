@@ -451,6 +451,7 @@ async def test_a_whole_chain_is_asked_for_anew_behind_a_stage_that_is_tried_agai
     assert flow.row().state == "completed" and len(live.batch.requests) == 6
 
 
+@pytest.mark.nightly("test_a_whole_chain_is_asked_for_anew_behind_a_stage_that_is_tried_again has it")
 async def test_what_followed_a_stage_that_is_tried_again_is_asked_for_anew(chaining: LiveWorld) -> None:
     live, flow = chaining, await begun(chaining, FOUR)
     await flow.end("prepare")

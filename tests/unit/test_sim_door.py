@@ -35,6 +35,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("changes", BEYOND[:8], ids=str)
 def test_asking_a_function_that_answers_as_ejb_does_is_ejb(changes: dict[str, Any]) -> None:
     parameters = BundlingParameters(**changes)

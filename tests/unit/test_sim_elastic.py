@@ -49,6 +49,7 @@ def busy(seed: int, count: int = 60) -> Workload:
     return workload(rows, total)
 
 
+@pytest.mark.sampled(4, first=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", BEYOND, ids=str)
 def test_the_engine_and_the_explained_policies_lead_to_the_same_lives(changes: dict[str, Any]) -> None:
@@ -129,6 +130,7 @@ def test_an_elastic_job_by_hand() -> None:
     assert (outcome.subjobs[1], outcome.moves[1]) == (3, 2)  # J0, which runs it in the end, is the third
 
 
+@pytest.mark.sampled(2, first=1)
 @pytest.mark.parametrize("changes", [{}, {"suspend": True, "omax": 32, "act_in_move": True}], ids=str)
 def test_costs_break_no_invariant(changes: dict[str, Any]) -> None:
     """Decisions do not count them, so a completion may come later than expected, and a play goes on all the same.

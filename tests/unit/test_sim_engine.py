@@ -14,6 +14,7 @@ from ejbd.sim.run import Policy, Ties, run
 from ejbd.sim.workload import Workload, workload_of
 from tests.fakes.sim_worlds import Row, SlowEasy, SlowJob, slow_jobs, workload
 from tests.fakes.swf import log_of
+from tests.nightly import examples
 
 TIMES = st.integers(0, 60)  # small numbers, so that many events coincide
 ROWS = st.lists(st.tuples(TIMES, st.integers(1, 8), st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=25)
@@ -23,7 +24,7 @@ def made(rows: list[tuple[int, int, int, int]]) -> Workload:
     return workload([(float(s), p, float(max(w, r)), float(r)) for s, p, w, r in rows], 8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ROWS, st.sampled_from(list(Ties)))
 def test_easy_is_the_slow_easy(rows: list[tuple[int, int, int, int]], ties: Ties) -> None:
     load = made(rows)

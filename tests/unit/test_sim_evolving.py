@@ -143,7 +143,7 @@ def test_the_tables_are_the_papers() -> None:
     assert not off("waste", 7, 8.4)
 
 
-def test_reproduction_writes_tables_and_plots(tmp_path: Path) -> None:
+def test_reproduction_writes_tables_and_plots(tmp_path: Path, undrawn: None) -> None:
     paths = reproduce_evolving(tmp_path, tests=2)
     assert [path.name for path in paths] == [f"evolving.{kind}" for kind in ("json", "md", "png", "svg", "pdf")]
     page = paths[1].read_text()

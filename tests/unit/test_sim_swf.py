@@ -14,6 +14,7 @@ from ejbd.sim.models import Model, generate
 from ejbd.sim.swf import FIELDS, format_swf, read_swf, write_swf
 from ejbd.sim.workload import RowRule, scaled_arrivals, workload_of
 from tests.fakes.swf import log_of
+from tests.nightly import examples
 
 HEADER = ["; Version: 2.2\n", "; MaxProcs: 16\n", ";\n", "; Note: of our own\n"]
 
@@ -92,7 +93,7 @@ def test_logs_of_other_shapes_have_the_same_rows(shape: str, tmp_path: Path) -> 
     assert log.value("MaxProcs") == (None if shape == "no header" else "16")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -30,6 +30,7 @@ from ejbd.store.states import (
 )
 from ejbd.store.store import Store
 from ejbd.store.transitions import move_epoch, move_intent, move_job, move_operation, move_subjob
+from tests.nightly import examples
 from tests.store_fixtures import make_epoch, make_job, make_subjob
 
 TABLES: list[Table[Any]] = [JOB, SUBJOB, EPOCH, OPERATION, INTENT]
@@ -193,7 +194,7 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = pytest.mark.slow(Lives.TestCase)
 TestLives.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

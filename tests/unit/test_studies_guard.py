@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inline_snapshot import snapshot
 
 from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
 from ejbd.sim.metrics import paper_trim
@@ -57,7 +58,7 @@ def test_the_sweep_tells_each_cell_and_goes_on_where_it_stopped(
 
 def test_the_worst_cell_is_the_one_that_harms_anybody_most() -> None:
     fine, harms = Cell("KTH", 1, 0, 0, -20.0, -30.0, -1.0), Cell("SDSC", 3, 7200, 600, -5.0, -9.0, 1.5)
-    assert verdict([fine, harms]) == (
+    assert verdict([fine, harms]) == snapshot(
         "Worst cell: SDSC, Delta 3, lambda 7200 s, start-up 600 s: mean turnaround of all -5.0 %, elastic -9.0 %, "
         "others +1.5 %. In 1 of the 2 cells it is more than 1 % above EASY's."
     )

@@ -80,6 +80,7 @@ def test_widths_are_those_of_the_log_where_the_cluster_is_as_large() -> None:
     assert on_cluster(workload, 4).jobs.processors.tolist() == [(p + 1) // 2 for p in workload.jobs.processors.tolist()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "processors", "first"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from inline_snapshot import snapshot
 
 from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order, rules_of
 from ejbd.core.rungs import Rungs
@@ -97,7 +98,7 @@ def test_the_verdict_tells_what_is_worse_first_and_then_what_is_off() -> None:
         Found("needed", "0.05", "KTH", -0.4, -0.1, None),
         Found("needed", "0.1", "KTH", -1.2, -0.1, None),
     ]
-    assert verdict(found) == (
+    assert verdict(found) == snapshot(
         "In 1 of 5 simulations all jobs, or those that are not elastic, are worse off than under EASY, at worst by "
         "0.5 % (KTH, c). Of 2 figures with a reference 1 are within 1.5 points of it; the farthest is +2.3 points off "
         "(KTH, b). KTH: all jobs' mean turnaround is 1 % shorter from 10 % of the wide jobs on."

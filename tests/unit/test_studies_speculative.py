@@ -151,7 +151,7 @@ def test_scenario_4() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_makes_tables_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_makes_tables_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
     monkeypatch.setattr(reproduce, "LAWS", {"Beta": LAWS["Beta"]})
     monkeypatch.setattr(reproduce, "SHARES", (0.5,))
     monkeypatch.setattr(reproduce, "RATES", (0.5,))

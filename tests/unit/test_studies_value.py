@@ -120,8 +120,7 @@ def test_the_page_begins_with_the_answer_in_short_sentences(value: Value, tmp_pa
         assert [row["jobs"] for row in csv.DictReader(table)] == ["all", "elastic", "others"]
 
 
-@pytest.mark.slow
-def test_where_it_loses_the_page_says_so(value: Value, tmp_path: Path) -> None:
+def test_where_it_loses_the_page_says_so(value: Value, tmp_path: Path, undrawn: None) -> None:
     others = replace(value.groups["others"], after_s=1.5 * value.groups["others"].before_s)
     everybody = replace(value.groups["all"], after_s=1.2 * value.groups["all"].before_s)
     points = {(1.0, 120.0): (20.0, 50.0)}
@@ -133,7 +132,7 @@ def test_where_it_loses_the_page_says_so(value: Value, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_takes_a_log_or_what_sacct_printed(source: Source, tmp_path: Path) -> None:
+def test_the_command_takes_a_log_or_what_sacct_printed(source: Source, tmp_path: Path, undrawn: None) -> None:
     accounts = tmp_path / "jobs.txt"
     lines = ["JobID|User|Submit|Start|End|NNodes|NCPUS|TimelimitRaw|State"]
     for number in range(40):

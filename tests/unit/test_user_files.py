@@ -53,6 +53,7 @@ def live(tmp_path: Path, store: Store) -> LiveWorld:
     return LiveWorld(tmp_path, store)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("trap", TRAPS)
 async def test_a_job_that_leaves_no_report_file_but_a_trap_stops_nobody(live: LiveWorld, trap: str) -> None:
     job = await live.submit()

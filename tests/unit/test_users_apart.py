@@ -61,9 +61,9 @@ def paused(live: ManyWorld) -> set[str]:
     return set(live.store.read_sync(lambda s: s.scalars(select(QueuePause.whose).where(QueuePause.until_s > 0)).all()))
 
 
-async def pass_by(live: ManyWorld, seconds: int) -> None:
-    for _ in range(seconds // 5):
-        await live.poll(5)
+async def pass_by(live: ManyWorld, seconds: int, step_s: int = 5) -> None:
+    for _ in range(seconds // step_s):
+        await live.poll(step_s)
 
 
 async def goes_on(live: ManyWorld, user: str) -> None:
@@ -72,6 +72,7 @@ async def goes_on(live: ManyWorld, user: str) -> None:
     assert f"ejb-{job}.0" in {one.name for one in live.batch.live()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
 async def test_a_limit_that_one_user_stands_on_pauses_no_other_user(live: ManyWorld, limit: str) -> None:
     """Not even where the limit is of an account or QOS that both share: the other one has the batch system's word."""
@@ -100,6 +101,7 @@ async def test_a_user_that_kills_what_submits_for_it_pauses_no_other_user(live: 
     assert "for mallory in the default account" in (await live.manager.explain(jobs[-1]))["now"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOENT, errno.EACCES], ids=errno.errorcode.get)
 async def test_a_spool_that_takes_no_files_keeps_its_own_user_waiting_alone(
     live: ManyWorld, monkeypatch: pytest.MonkeyPatch, number: int
@@ -149,7 +151,7 @@ async def test_a_user_that_is_removed_while_a_job_of_it_runs_keeps_no_other_wait
     live.batch.end(f"ejb-{runs}.1", BatchState.FAILED, 1)
     for job in (runs, waits, late):
         await live.manager.cancel(job, "root")
-    await pass_by(live, 400)
+    await pass_by(live, 400, 20)
     await goes_on(live, "bob")
     assert paused(live) == set() and live.manager.poller.error == ""
     assert {live.job(job).state for job in (runs, waits, late)} == {"cancelled"}
@@ -188,6 +190,7 @@ async def test_a_batch_system_that_answers_several_users_with_nothing_is_left_al
     assert {event["whose"] for event in resumed} >= {""}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ["submit", "find", "cancel", "waited_for", "update", "set_aside"])
 async def test_a_session_that_does_not_answer_keeps_no_other_user_from_anything(live: ManyWorld, what: str) -> None:
     """Mallory's commands never end. Meanwhile all goes on for bob: what is due with them, and what comes later."""
