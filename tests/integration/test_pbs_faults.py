@@ -19,6 +19,8 @@ from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
 from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 
+pytestmark = pytest.mark.xdist_group("pbs-faults")  # one process brings up the sites
+
 
 @pytest.fixture(scope="module")
 def sites() -> Iterator[dict[str, PbsSite]]:

@@ -232,7 +232,7 @@ def test_the_other_one_takes_over_and_the_job_goes_on(pair: Pair, tmp_path: Path
     pair.second.begin()
     until(said(pair.second, "standing-by"), "the second does not stand by", 120)
     result = tmp_path / "result"
-    job = pair.first.submit(*pair.first.heat(3000, result), ranks=4, time="10:00")
+    job = pair.first.submit(*pair.first.heat(300, result, pace="150ms"), ranks=4, time="10:00")
     pair.first.wait(job, "running")
     process = pair.first.process
     assert process is not None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.store.backup import backup, check, restore
 from ejbd.store.engine import parse_url
 from ejbd.store.store import Store
+from tests.fakes.typed import Typed
 from tests.store_fixtures import make_job
 
 
@@ -70,9 +69,10 @@ def test_the_commands_and_their_exit_codes(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("EJB")}
 
     def admin(*words: str) -> tuple[int, str]:
-        argv = [sys.executable, "-m", "ejbd.cli.main", "admin", *words, "--config", str(config)]
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
-        return done.returncode, done.stdout + done.stderr
+        with Typed(["admin", *words, "--config", str(config)], tmp_path, env) as process:
+            said = process.communicate(timeout=120)
+        assert process.returncode is not None
+        return process.returncode, "".join(said)
 
     assert admin("check")[0] == 8
     made = Store(f"sqlite:///{tmp_path / 'ejbd.sqlite'}")

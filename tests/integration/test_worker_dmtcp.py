@@ -32,10 +32,10 @@ while not os.path.exists(path + ".end"):
     with open(path + ".new", "w") as file:
         file.write(str(count))
     os.replace(path + ".new", path)
-    time.sleep(0.01)
+    time.sleep(0.05)
 print("to", count, flush=True)
 """
-RANKS = 3
+RANKS = 2
 
 
 @pytest.fixture
@@ -103,6 +103,7 @@ def test_moves(there: World) -> None:
         assert int(there.rank_output(rank, 3).split()[1]) >= int(there.rank_output(rank, 2).split()[1]) > 0
         (there.spool / f"{rank}.end").touch()
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
+    assert there.manager.of_kind("coordinator-lost") == []
 
 
 def test_the_processes_that_a_rank_has_started_write_their_images_to_the_end(there: World, bin: Path) -> None:
@@ -186,8 +187,8 @@ def test_a_refusal_leaves_everything_running(there: World, bin: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ({"rank-1": "temp"}, "only 2 of 3 ranks here have written an image"),
-        ({"rank-1": "none"}, "only 2 of 3 ranks here have written an image"),
+        ({"rank-1": "temp"}, "only 1 of 2 ranks here have written an image"),
+        ({"rank-1": "none"}, "only 1 of 2 ranks here have written an image"),
         ({"rank-1": "die"}, "ranks ended without a checkpoint: rank 1 with 99"),
         ({"coordinator": "die"}, "ranks ended without a checkpoint"),
         ({"rank-1": "hang"}, "no checkpoint in time"),
@@ -217,6 +218,7 @@ def test_the_coordinator_is_killed(there: World) -> None:
     ]
 
 
+@pytest.mark.nightly("test_moves has coordinators that end with their epochs, and none is told as lost")
 def test_a_coordinator_that_is_not_needed_any_more_is_not_told_as_lost(there: World) -> None:
     started(there)
     assert checkpoint(there)["ok"]
@@ -228,11 +230,11 @@ def test_a_coordinator_that_is_not_needed_any_more_is_not_told_as_lost(there: Wo
 
 def test_a_rank_is_killed(there: World) -> None:
     result = launch(there)
-    os.kill(result["data"]["pids"]["2"], signal.SIGKILL)
-    assert there.exits(1) == {2: 137}
+    os.kill(result["data"]["pids"]["1"], signal.SIGKILL)
+    assert there.exits(1) == {1: 137}
 
 
-def test_images_and_manifests_are_the_users_alone(there: World) -> None:
+def test_images_and_manifests_are_the_users_alone_and_without_being_asked_nothing_is_summed(there: World) -> None:
     started(there)
     assert checkpoint(there)["ok"]
     folder = there.epoch_dir(1) / "checkpoint"
@@ -240,6 +242,8 @@ def test_images_and_manifests_are_the_users_alone(there: World) -> None:
     assert [f for f in found if f.name.startswith("manifest-")] and [f for f in found if f.suffix == ".dmtcp"]
     modes = {str(f.relative_to(folder)): f.stat().st_mode & 0o777 for f in [folder, *found]}
     assert modes == {str(f.relative_to(folder)): 0o700 if f.is_dir() else 0o600 for f in [folder, *found]}
+    assert not any("sha256" in entry for images in manifest_of(there, 1)["members"].values() for entry in images)
+    assert manifest_of(there, 1)["compress"] == {"on": False, "asked": "off"}
 
 
 def manifest_of(there: World, epoch: int) -> Json:
@@ -260,13 +264,6 @@ def test_a_wrong_checksum_spoils_a_checkpoint(there: World) -> None:
     assert not result["ok"] and result["data"] == {"spoiled": True} and "has another checksum" in result["error"]
     image.write_bytes(written)
     assert launch(there, 3, 1, dmtcp=asked)["ok"]
-
-
-def test_without_being_asked_nothing_is_summed(there: World) -> None:
-    started(there)
-    assert checkpoint(there)["ok"]
-    assert not any("sha256" in entry for images in manifest_of(there, 1)["members"].values() for entry in images)
-    assert manifest_of(there, 1)["compress"] == {"on": False, "asked": "off"}
 
 
 def test_compression_is_chosen_by_measured_speeds(there: World) -> None:
@@ -355,12 +352,12 @@ def test_a_restart_that_never_completes(there: World) -> None:
     started(there)
     assert checkpoint(there)["ok"]
     image = next((there.epoch_dir(1) / "checkpoint" / "rank-1").glob("*.dmtcp"))
-    text = image.read_text().replace('"peers": 3', '"peers": 4')
+    text = image.read_text().replace('"peers": 2', '"peers": 3')
     image.write_text(text)
     result = launch(there, 2, 1, timeout_s=2.0)
     assert not result["ok"] and "was not up in time" in result["error"]
     eventually(lambda: not coordinators(there))
-    image.write_text(text.replace('"peers": 4', '"peers": 3'))
+    image.write_text(text.replace('"peers": 3', '"peers": 2'))
     started(there, 3, 1)
 
 
