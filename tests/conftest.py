@@ -18,6 +18,7 @@ from tests.nightly import leave_out, pytest_testnodedown, say_all, told
 from tests.statements import share
 from tests.store_fixtures import (
     postgres_server,
+    postgres_tables_url,
     postgres_url,
     postgres_with_tables,
     pytest_generate_tests,
@@ -30,6 +31,7 @@ from tests.times import by_file
 
 __all__ = [
     "postgres_server",
+    "postgres_tables_url",
     "postgres_url",
     "postgres_with_tables",
     "pytest_generate_tests",

@@ -38,7 +38,7 @@ class Typed:
         finally:
             for _, write in ends:
                 os.close(write)
-        self.stdout, self.stderr = (open(read, encoding="utf-8") for read, _ in ends)
+        self.stdout, self.stderr = (os.fdopen(read, encoding="utf-8") for read, _ in ends)
 
     @property
     def returncode(self) -> int | None:

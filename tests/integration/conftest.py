@@ -11,7 +11,7 @@ from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are named
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process of pytest has the session's cluster: each other one would bring up its own, and keep it to the end."""
+    """One process of pytest has the session's cluster: each other would bring up one, and keep it to the end."""
     for item in items:
         values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         if "slurm" in getattr(item, "fixturenames", ()) or values.get("batch") == "slurm":

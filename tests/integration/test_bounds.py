@@ -64,7 +64,20 @@ def test_a_group_is_run_by_one_process(tmp_path: Path) -> None:
         "@pytest.mark.parametrize('at', range(6))\n"
         "def test_it(at): open('pids', 'a').write(f'{os.getpid()}\\n')\n"
     )
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "xdist",
+        "-n",
+        "2",
+        "--dist",
+        "loadgroup",
+        "-p",
+        "no:cacheprovider",
+    ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     subprocess.run(
         [*words, "--rootdir", str(tmp_path), str(tmp_path)],

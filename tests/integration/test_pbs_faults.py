@@ -28,7 +28,14 @@ def sites() -> Iterator[dict[str, PbsSite]]:
         yield {"openpbs": openpbs, "torque": torque}
 
 
-@pytest.fixture(params=["openpbs", "torque"])
+# Two dialects of one adapter take turns, as in the contract: each fault is on one of them.
+TURNS = [
+    pytest.param("openpbs", marks=pytest.mark.sampled(2, of="faults of OpenPBS")),
+    pytest.param("torque", marks=pytest.mark.sampled(2, of="faults of Torque", first=1)),
+]
+
+
+@pytest.fixture(params=TURNS)
 def site(request: pytest.FixtureRequest, sites: dict[str, PbsSite]) -> Iterator[PbsSite]:
     found = sites[request.param]
     yield found
@@ -41,7 +48,7 @@ def real_pbs() -> Iterator[Callable[[str], PbsCluster]]:
         yield cluster
 
 
-@pytest.fixture(params=["openpbs", "torque", *REAL])
+@pytest.fixture(params=[*TURNS, *REAL])
 def any_site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
     """The real ones, too, for faults that they can be brought to."""
     if request.param in REAL:

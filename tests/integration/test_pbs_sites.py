@@ -86,7 +86,9 @@ Site = PbsSite | RealSite
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(which, marks=pytest.mark.xdist_group(f"pbs-sites-{which}")) for which in ("fake", "openpbs-real")],
+    params=[
+        pytest.param(which, marks=pytest.mark.xdist_group(f"pbs-sites-{which}")) for which in ("fake", "openpbs-real")
+    ],
 )
 def whole(request: pytest.FixtureRequest) -> Iterator[Site]:
     if request.param == "fake":

@@ -74,5 +74,5 @@ def test_wide_jobs_of_a_log_are_elastic_under_a_real_ejb(tmp_path: Path) -> None
     words = ("--policy", "ejb", "--min-procs", "4", "--lambda", "2", "--dir", str(folder))
     with shared_cluster(2, 4) as small:
         told = live(small, tmp_path, *words)
-    the_second_starts_early(told, folder)
-    assert not slurm.run("squeue", "--noheader").strip()
+        the_second_starts_early(told, folder)
+        assert not small.run("squeue", "--noheader").strip()

@@ -183,7 +183,7 @@ def test_a_refusal_leaves_everything_running(there: World, bin: Path) -> None:
     assert checkpoint(there)["ok"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
@@ -389,6 +389,7 @@ def test_a_plugin_that_does_not_match(there: World, tmp_path: Path) -> None:
     assert "the DMTCP plugin was built for DMTCP 4.9, which is not the one on this node (5.0 in " in result["error"]
 
 
+@pytest.mark.nightly("test_worker_end.py has ranks, and what they have started, that end with a killed worker")
 def test_the_worker_is_killed(there: World) -> None:
     started(there)
     family = psutil.Process(there.worker.pid).children(recursive=True)
