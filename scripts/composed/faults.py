@@ -58,7 +58,7 @@ def restarts(project: Project) -> None:
 
 def node_killed(project: Project) -> None:
     """A node dies under an elastic job: it goes on from its last checkpoint on what is left."""
-    job = project.submit("node-killed", SHORT, 16, 2, "--checkpoint", "4")
+    job = project.submit("node-killed", SHORT, 16, 5, "--checkpoint", "4")
     project.computing(job, after=1)  # one checkpoint has been made
     victim = next(one for one in ("c3", "c2") if one in str(project.status(job)["subjobs"]))
     before = project.count(job, "epoch.running")
