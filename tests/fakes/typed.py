@@ -5,7 +5,6 @@ import for a quarter of a second of a processor. What is forked is `ejb` itself,
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import pkgutil
 import subprocess
@@ -108,9 +107,10 @@ def _ejb(words: list[str]) -> int:
     from ejbd.cli.main import main
 
     sys.argv = ["ejb", *words]
-    for stream in (sys.stdout, sys.stderr):  # made before its environment was known
-        assert isinstance(stream, io.TextIOWrapper)
-        stream.reconfigure(encoding=os.environ.get("PYTHONIOENCODING", "utf-8"), errors=stream.errors)
+    # As an interpreter makes them that is started with this environment.
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)
     try:
         main()
     except SystemExit as end:
