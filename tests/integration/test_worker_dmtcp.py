@@ -218,7 +218,6 @@ def test_the_coordinator_is_killed(there: World) -> None:
     ]
 
 
-@pytest.mark.nightly("test_moves has coordinators that end with their epochs, and none is told as lost")
 def test_a_coordinator_that_is_not_needed_any_more_is_not_told_as_lost(there: World) -> None:
     started(there)
     assert checkpoint(there)["ok"]
