@@ -96,7 +96,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 # Of tests that one process has to run one after the other: begun last they would be what the others wait for.
 LONG_GROUPS = (
-    *("journey-slurm", "docs-commands", "web-browser"),
+    *("journey-slurm", "docs-commands", "slurm-session", "web-browser"),
     *("faults-slurm", "faults-outside", "alone-slurm", "limits-slurm", "workflow-tools"),
     *("faults-daemon", "site-plans-slurm", "mpich", "crash-matrix-slurm", "journey-suspend-slurm", "kept-place-slurm"),
     "api-schema",
