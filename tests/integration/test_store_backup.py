@@ -63,6 +63,7 @@ def test_what_is_wrong_is_told(store: Store, store_url: str) -> None:
     assert check(url) == ["it is of revision from-2099, which this version of ejbd does not know"]
 
 
+@pytest.mark.xdist_group("cli")  # whose process has imported `ejb`
 def test_the_commands_and_their_exit_codes(tmp_path: Path) -> None:
     config, copy = tmp_path / "ejbd.toml", tmp_path / "copy"
     config.write_text(f'state_dir = "{tmp_path}"\n')
