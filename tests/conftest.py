@@ -18,6 +18,7 @@ from tests.nightly import examples, leave_out, pytest_testnodedown, say_all, tol
 from tests.statements import share
 from tests.store_fixtures import (
     postgres_server,
+    postgres_tables_url,
     postgres_url,
     postgres_with_tables,
     pytest_generate_tests,
@@ -30,6 +31,7 @@ from tests.times import by_file
 
 __all__ = [
     "postgres_server",
+    "postgres_tables_url",
     "postgres_url",
     "postgres_with_tables",
     "pytest_generate_tests",
@@ -98,7 +100,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 # Of tests that one process has to run one after the other: begun last they would be what the others wait for.
 LONG_GROUPS = (
-    *("journey-slurm", "docs-commands", "web-browser"),
+    *("journey-slurm", "docs-commands", "slurm-session", "web-browser"),
     *("faults-slurm", "faults-outside", "alone-slurm", "limits-slurm", "workflow-tools"),
     *("faults-daemon", "site-plans-slurm", "mpich", "crash-matrix-slurm", "journey-suspend-slurm", "kept-place-slurm"),
     "api-schema",

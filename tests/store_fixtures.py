@@ -93,6 +93,13 @@ def postgres_with_tables(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture
+def postgres_tables_url(postgres_server: PostgresServer, postgres_with_tables: str) -> str:
+    """The URL of a database with its tables, and nothing in them."""
+    template = postgres_with_tables.partition("@/")[2].partition("?")[0]
+    return postgres_server.new_database(f'TEMPLATE "{template}"')
+
+
+@pytest.fixture
 def store(store_url: str, request: pytest.FixtureRequest) -> Iterator[Store]:
     """A store with its tables."""
     if store_url.startswith("sqlite"):

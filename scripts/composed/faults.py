@@ -33,20 +33,20 @@ def restarts(project: Project) -> None:
     job = project.submit("restarts", LONG, 16, 5)
     project.computing(job)
 
-    project.compose("restart", "slurmctld")
+    project.container("restart", "slurmctld")
     project.healthy("slurmctld")
     say("controller restarted; the job runs on")
 
-    project.compose("kill", "-s", "KILL", "ejbd")
-    project.compose("start", "ejbd")
+    project.container("kill", "-s", "KILL", "ejbd")
+    project.container("start", "ejbd")
     project.healthy("ejbd")
     say("ejbd killed and restarted; the job runs on")
 
-    project.compose("stop", "postgres")
+    project.container("stop", "postgres")
     if not project.refused("alice", "ejb", "submit", "-n", "2", "--wrap", "true"):
         raise Wrong("a submission was taken while the database was away")
     say("PostgreSQL stopped: a submission is refused")
-    project.compose("start", "postgres")
+    project.container("start", "postgres")
     project.healthy("postgres")
     project.healthy("ejbd")
     project.end_others()
@@ -58,16 +58,16 @@ def restarts(project: Project) -> None:
 
 def node_killed(project: Project) -> None:
     """A node dies under an elastic job: it goes on from its last checkpoint on what is left."""
-    job = project.submit("node-killed", SHORT, 16, 2, "--checkpoint", "4")
+    job = project.submit("node-killed", SHORT, 16, 5, "--checkpoint", "4")
     project.computing(job, after=1)  # one checkpoint has been made
     victim = next(one for one in ("c3", "c2") if one in str(project.status(job)["subjobs"]))
     before = project.count(job, "epoch.running")
-    project.compose("kill", "-s", "KILL", victim)
+    project.container("kill", "-s", "KILL", victim)
     say(f"{victim} killed")
     project.computing(job, 240, after=before)
     say(f"{job} runs again, without {victim}")
     until(f"Slurm calls {victim} down", lambda: project.node(victim).startswith("down"), 90)
-    project.compose("start", victim)
+    project.container("start", victim)
     until(f"{victim} is back", lambda: project.node(victim) in ("idle", "mixed", "allocated"), 60)
     project.end_others()
     project.completed(job, "node-killed", SHORT)
@@ -80,14 +80,14 @@ def daemon_away(project: Project) -> None:
         project.submit_other(node, 16)
     job = project.submit("daemon-away", SHORT)
     until("J0 waits in Slurm", lambda: bool(project.ask("alice", "squeue", "-hu", "alice").strip()), 40)
-    project.compose("kill", "-s", "KILL", "ejbd")
+    project.container("kill", "-s", "KILL", "ejbd")
     gone = time.monotonic()
     project.end_others()
     say("ejbd killed while J0 waits; now J0 starts")
     states = ("squeue", "-hu", "alice", "-t", "running")
     until("J0 runs", lambda: bool(project.ask("alice", *states).strip()), 40)
     time.sleep(max(0.0, AWAY_S - (time.monotonic() - gone)))
-    project.compose("start", "ejbd")
+    project.container("start", "ejbd")
     project.healthy("ejbd")
     project.completed(job, "daemon-away", SHORT)
     if not project.seen(job, "job.alone"):

@@ -84,14 +84,18 @@ def works(words: Sequence[str], bound_s: float = 20, env: Environment | None = N
     return True
 
 
-def until(what: str, true: Callable[[], bool], bound_s: float, every_s: float = 1.0) -> None:
-    """Wait, with a bound for a quiet machine. Raises Wrong."""
+def until(what: str, true: Callable[[], bool], bound_s: float, every_s: float = 0.5, seldom_s: float = 2.5) -> None:
+    """Wait, with a bound for a quiet machine. Looks more and more seldom: a look costs half a second of a processor.
+
+    Raises Wrong.
+    """
     bound_s *= BUSY
     end = time.monotonic() + bound_s
     while not true():
         if time.monotonic() > end:
             raise Wrong(f"not within {bound_s:.0f} s: {what}")
         time.sleep(every_s)
+        every_s = min(seldom_s, 1.3 * every_s)
 
 
 class Steps:

@@ -22,7 +22,7 @@ PACKAGED = "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-r
 
 PYTHON_FILE = f"""
 FROM {DEBIAN}
-RUN apt-get update -qq && {PACKAGED} python3 python3-venv >/dev/null && rm -rf /var/lib/apt/lists/*
+RUN apt-get update -qq && {PACKAGED} python3 python3-venv >/dev/null
 COPY certificates /usr/local/share/ca-certificates
 COPY pip.conf /etc/pip.conf
 RUN update-ca-certificates
@@ -31,7 +31,7 @@ CMD ["python3"]
 
 POSTGRES_FILE = f"""
 FROM {DEBIAN}
-RUN apt-get update -qq && {PACKAGED} postgresql-15 >/dev/null && rm -rf /var/lib/apt/lists/*
+RUN apt-get update -qq && {PACKAGED} postgresql-15 >/dev/null
 ENV PGDATA=/var/lib/postgresql/data PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/postgresql/15/bin
 RUN install -d -o postgres -g postgres -m 700 $PGDATA && install -d -o postgres -g postgres /var/run/postgresql
 COPY entrypoint.sh /usr/local/bin/entrypoint.sh
@@ -106,6 +106,8 @@ def _debian(engine: Engine, folder: Path) -> None:
     scratch = folder / "scratch"
     scratch.mkdir()
     words = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=ca-certificates", "--dpkgopt=force-unsafe-io"]
+    # The lists of packages stay: each image that is built on it would fetch and read them anew.
+    words += ["--skip=cleanup/apt/lists"]
     words += [f"--aptopt={line.rstrip(';')}" for line in proxies]
     words += [RELEASE, str(folder / "debian.tar"), str(folder / "sources.list")]
     run(words, 300, env={"TMPDIR": str(scratch)})

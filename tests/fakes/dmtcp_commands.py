@@ -16,11 +16,9 @@ Two faults work with the real commands, too (`wrap`): a program `before-checkpoi
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import stat
@@ -28,7 +26,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # each rank starts this: `typing`, `shutil` and `ctypes` would be a third of what it costs
+    from typing import Any
 
 COMMANDS = ("dmtcp_launch", "dmtcp_restart", "dmtcp_command", "dmtcp_coordinator")
 TAKES_VALUE = ("--coord-host", "--coord-port", "-p", "--ckptdir", "--tmpdir", "--port-file", "--coord-logfile")
@@ -47,7 +48,9 @@ def install(folder: Path) -> Path:
 
 def wrap(folder: Path) -> Path:
     """The real commands, each behind a script of its name in `folder`/bin that knows the two faults."""
-    found = shutil.which("dmtcp_launch")
+    from shutil import which
+
+    found = which("dmtcp_launch")
     assert found is not None
     real = Path(found).resolve().parent
     target = folder / "bin"
@@ -251,7 +254,9 @@ def _childs_image(image: Path) -> None:
 
 def _die_with_parent() -> None:
     """In truth launcher and program are one process."""
-    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
+    from ctypes import CDLL
+
+    CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _end(child: subprocess.Popen[bytes] | None) -> None:

@@ -1,5 +1,6 @@
 """A process that has imported all of `ejbd` and forks daemons off: the tests start hundreds, and each would import for
-two seconds of a processor. What is forked is the daemon itself, from its `main` on.
+two seconds of a processor. What is forked is the daemon itself, from its `main` on. :mod:`tests.fakes.typed` has the
+same for `ejb`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +43,7 @@ _NOT_THE_DAEMONS = ("ejbd.sim", "ejbd.studies", "ejbd.cli", "ejbd.client", "ejbd
 
 
 class Child:
-    """A daemon that was forked off, as far as tests use a `Popen`."""
+    """What was forked off, as far as tests use a `Popen`."""
 
     def __init__(self, pid: int, nursery: Nursery) -> None:
         self.pid = pid
@@ -56,7 +57,7 @@ class Child:
     def wait(self, timeout: float | None = None) -> int:
         code = self._look(timeout)
         if code is None:
-            raise subprocess.TimeoutExpired("ejbd", timeout or 0)
+            raise subprocess.TimeoutExpired("what was forked off", timeout or 0)
         return code
 
     def send_signal(self, number: int) -> None:
@@ -74,19 +75,27 @@ class Child:
 
 
 class Nursery:
-    """`begin` as often as one likes; daemons outlive `close`."""
+    """`begin` as often as one likes; what it has begun outlives `close`. `module` calls :func:`serve`."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.fakes.nursery") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.nursery"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self._lock = threading.Lock()
         self._ask(None)  # until everything is imported
 
     def begin(self, argv: Sequence[str], environment: Mapping[str, str], log: Path, user: str = "") -> Child:
         """`user`: as which it runs ("": as this process does)."""
-        asked = {"argv": list(argv), "environment": dict(environment), "log": str(log), "user": user}
-        return Child(self._ask(asked), self)
+        return self.begin_in("/", argv, environment, (os.devnull, str(log), str(log)), user)
+
+    def begin_in(
+        self, folder: str, argv: Sequence[str], environment: Mapping[str, str], files: Sequence[str], user: str = ""
+    ) -> Child:
+        """`folder`: where it works ("/": where the nursery does). `files`: what it reads, and writes to as its
+        standard output and its standard error.
+        """
+        asked = {"argv": list(argv), "environment": dict(environment), "files": list(files)}
+        return Child(self._ask({**asked, "folder": folder, "user": user}), self)
 
     def ended(self, pid: int) -> int:
         """How a daemon ended, as `Popen.returncode` tells it; it is waited for."""
@@ -158,9 +167,15 @@ def _place(path: Path, content: bytes) -> None:
         Path(name).unlink()
 
 
-def _fork(asked: dict[str, object]) -> int:
+def _fork(asked: dict[str, object], main: Callable[[list[str]], int]) -> int:
+    assert isinstance(asked["files"], list)
+    ways = (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT | os.O_APPEND] * 2)
+    # Before the answer: who asked may close its own end of a pipe then.
+    files = [os.open(path, way, 0o600) for path, way in zip(asked["files"], ways, strict=True)]
     pid = os.fork()
     if pid:
+        for descriptor in files:
+            os.close(descriptor)
         return pid
     code = 70
     try:
@@ -169,29 +184,28 @@ def _fork(asked: dict[str, object]) -> int:
         os.environ.clear()
         os.environ.update(environment)
         time.tzset()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(str(asked["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        for at, descriptor in enumerate((nothing, log, log)):
+        for at, descriptor in enumerate(files):
             os.dup2(descriptor, at)
+            os.close(descriptor)
+        if asked["folder"] != "/":
+            os.chdir(str(asked["folder"]))
         if asked["user"]:
             user = pwd.getpwnam(str(asked["user"]))
             os.initgroups(user.pw_name, user.pw_gid)
             os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
             os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
-        from ejbd.daemon import main
-
         code = main(asked["argv"])
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # its reader has gone; or it was closed
+                stream.flush()
         os._exit(code)
 
 
-def _serve() -> None:
-    _import_all()
-    _tables_from_a_copy()
+def serve(main: Callable[[list[str]], int]) -> None:
+    """Fork off what is asked for on standard input, until that ends."""
     for line in sys.stdin:
         asked = json.loads(line)
         if asked is None:
@@ -199,8 +213,14 @@ def _serve() -> None:
         elif "ended" in asked:
             answer = os.waitstatus_to_exitcode(os.waitpid(asked["ended"], 0)[1])
         else:
-            answer = _fork(asked)
+            answer = _fork(asked, main)
         print(answer, flush=True)
+
+
+def _daemon(argv: list[str]) -> int:
+    from ejbd.daemon import main
+
+    return main(argv)
 
 
 _OF_THIS_PROCESS: list[Nursery] = []
@@ -214,4 +234,6 @@ def of_this_process() -> Nursery:
 
 
 if __name__ == "__main__":
-    _serve()
+    _import_all()
+    _tables_from_a_copy()
+    serve(_daemon)

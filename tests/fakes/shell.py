@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from sqlalchemy import select
@@ -12,6 +10,7 @@ from sqlalchemy import select
 from ejbd.store.models import Job
 from ejbd.store.states import JobState
 from tests.fakes.api_server import ApiServer
+from tests.fakes.typed import Typed
 
 SCRIPT = "#!/bin/bash\n#SBATCH -n 16 -t 10\n#EJB restartable\nsrun ./app\n"
 LONG_S = 30.0
@@ -30,16 +29,8 @@ class Shell:
             "PYTHONIOENCODING": "utf-8",
         }
 
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "ejbd.cli.main", *words],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, *words: str, **environment: str) -> Typed:
+        return Typed(words, self.folder, {**self.environment, **environment})
 
     def ejb(self, *words: str, code: int = 0, **environment: str) -> tuple[str, str]:
         """Run it to its end; what it said on stdout and on stderr."""

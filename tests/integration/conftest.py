@@ -9,6 +9,15 @@ import pytest
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster, slurm_cluster
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are named
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process of pytest has the session's cluster: each other would bring up one, and keep it to the end."""
+    for item in items:
+        values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if "slurm" in getattr(item, "fixturenames", ()) or values.get("batch") == "slurm":
+            item.add_marker(pytest.mark.xdist_group("slurm-session"))
+
+
 def _need_slurm(accounting: bool = False) -> None:
     reason = missing_slurm(accounting)
     if reason:

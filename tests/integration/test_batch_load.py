@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.integration.batch_counts import elastic_manager, occupy, poll_load, submit_until
-from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
+from tests.integration.slurm_clusters import SlurmCluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("batch-load")]
+pytestmark = pytest.mark.slurm
 POLLS = 4
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    if reason := missing_slurm():
-        pytest.skip(reason)
-    with shared_cluster(8, 4) as cluster:
-        yield cluster
-
-
-async def test_commands_a_poll_do_not_grow_with_the_jobs(
-    cluster: SlurmCluster, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    occupy(cluster)
-    async with elastic_manager(cluster, tmp_path_factory.mktemp("load")) as (manager, batch):
+async def test_commands_a_poll_do_not_grow_with_the_jobs(slurm: SlurmCluster, tmp_path: Path) -> None:
+    occupy(slurm)
+    async with elastic_manager(slurm, tmp_path) as (manager, batch):
         loads = []
-        for waiting in (1, 40):
+        for waiting in (1, 20):
             await submit_until(manager, waiting, timeout_s=120)
-            loads.append(await poll_load(cluster, manager, batch, waiting, POLLS))
+            loads.append(await poll_load(slurm, manager, batch, waiting, POLLS))
     few, many = loads
     for load in loads:  # once a minute, however many polls
         assert 0 <= load.commands.pop("scontrol") - POLLS <= 1 + sum(load.seconds) / 60

@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# What else is installed for pytest each of its processes would import.
+ALONE = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 TESTS = """
 import signal, subprocess, sys
 
@@ -40,7 +42,7 @@ def test_a_run_with_sigint_ignored_ends_and_kills_what_hangs(tmp_path: Path, ign
     done = subprocess.run(
         ["sh", "-c", ignoring, "sh", *pytest_words, str(tmp_path), str(tmp_path)],
         cwd=ROOT,
-        env={**os.environ, "EJB_TEST_BOUND_S": "10", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "EJB_TEST_BOUND_S": "10", **ALONE},
         capture_output=True,
         text=True,
         timeout=120,
@@ -62,12 +64,25 @@ def test_a_group_is_run_by_one_process(tmp_path: Path) -> None:
         "@pytest.mark.parametrize('at', range(6))\n"
         "def test_it(at): open('pids', 'a').write(f'{os.getpid()}\\n')\n"
     )
-    words = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "xdist",
+        "-n",
+        "2",
+        "--dist",
+        "loadgroup",
+        "-p",
+        "no:cacheprovider",
+    ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     subprocess.run(
         [*words, "--rootdir", str(tmp_path), str(tmp_path)],
         cwd=tmp_path,
-        env={**environment, "PYTHONPATH": str(ROOT)},
+        env={**environment, **ALONE},
         check=True,
         capture_output=True,
         timeout=120,

@@ -20,6 +20,8 @@ from tests.fakes.api_server import ApiServer
 from tests.fakes.port import subjob_row
 from tests.fakes.shell import LONG_S, SCRIPT, Shell
 
+pytestmark = pytest.mark.xdist_group("cli")  # one process of pytest imports `ejb` for both files
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
@@ -150,7 +152,6 @@ def test_waiting_for_the_end_and_its_exit_code(shell: Shell) -> None:
         (JobState.CANCELLED, None, 125),
     ):
         with shell.start("submit", "--wait", shell.script()) as process:
-            assert process.stderr is not None
             id = process.stderr.readline().split("submitted job ")[1].split(",")[0]
             shell.end(id, state, exit_code)
             out, _ = process.communicate(timeout=LONG_S)
@@ -159,7 +160,6 @@ def test_waiting_for_the_end_and_its_exit_code(shell: Shell) -> None:
 
 def test_ctrl_c_leaves_the_job_alone(shell: Shell) -> None:
     with shell.start("submit", "--wait", shell.script()) as process:
-        assert process.stderr is not None
         id = process.stderr.readline().split("submitted job ")[1].split(",")[0]
         time.sleep(0.5)  # let it begin to wait
         process.send_signal(signal.SIGINT)
@@ -170,7 +170,6 @@ def test_ctrl_c_leaves_the_job_alone(shell: Shell) -> None:
 
 def test_waiting_survives_a_restart_of_the_daemon(shell: Shell) -> None:
     with shell.start("submit", "--wait", shell.script()) as process:
-        assert process.stderr is not None
         id = process.stderr.readline().split("submitted job ")[1].split(",")[0]
         shell.server.stop_listening()
         assert "the daemon is away" in process.stderr.readline()

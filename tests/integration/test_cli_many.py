@@ -17,6 +17,8 @@ from tests.fakes.api_server import ApiServer
 from tests.fakes.daemon import until
 from tests.fakes.shell import LONG_S, Shell
 
+pytestmark = pytest.mark.xdist_group("cli")
+
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
@@ -94,7 +96,6 @@ def test_wait_ends_with_the_jobs_and_as_the_first_bad_one(shell: Shell) -> None:
     shell.end(a, JobState.COMPLETED, 0)
     shell.end(b, JobState.FAILED, 7)
     with shell.start("wait", f"{a}..{c}") as process:
-        assert process.stdout is not None
         assert f"job {a} completed" in process.stdout.readline()
         assert f"job {b} failed with exit code 7" in process.stdout.readline()
         shell.end(c, JobState.TIMEOUT, None)
@@ -222,7 +223,6 @@ def test_watch_goes_on_until_the_output_is_collected_and_tells_how_the_job_ended
     shell.end(id, JobState.ENDING)
     assert json.loads(shell.ejb("status", id, "--json")[0])["end_s"] is None
     with shell.start("watch", id) as process:
-        assert process.stdout is not None
         for line in process.stdout:  # the job's events
             if "job.ending" in line:
                 break

@@ -188,7 +188,7 @@ def test_a_dmtcp_without_its_headers(tmp_path: Path, tools: Path) -> None:
     assert "DMTCP's headers are missing (install DMTCP whole" in found.value.sentence()
 
 
-@pytest.mark.nightly("test_mpich_ranks.py has twenty rings; the next one tells of a hang")
+@pytest.mark.nightly("test_mpich_ranks.py has ring after ring; the next one tells of a hang")
 def test_mpi_ranks_are_tried_often_enough_to_see_what_hangs_now_and_then(tmp_path: Path) -> None:
     """Needs no DMTCP: the library that keeps MPI_Finalize from hanging is built, and forty rings come to their end."""
     if reason := missing_mpich():

@@ -27,13 +27,13 @@ from tests.fakes.me import ME
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HEAT = EXAMPLES / "heat.py"
 PATIENCE_S = 60.0
-RANKS = 8
+RANKS = 5
 CHECKPOINTED = 85
 
 # Where each rank runs: subjob A has 2 processors, B has 3.
 ON_A = [f"A.n1.{rank * 2 // RANKS}" for rank in range(RANKS)]
-ON_A_AND_B = ["A.n1.0", "A.n1.0", "A.n1.1", "A.n1.1", "B.n2.0", "B.n2.1", "B.n3.0", "B.n3.0"]
-ON_B = ["B.n2.0", "B.n2.1", "B.n3.0"] * 2 + ["B.n2.0", "B.n2.1"]
+ON_A_AND_B = ["A.n1.0", "A.n1.0", "A.n1.1", "B.n2.0", "B.n3.0"]
+ON_B = ["B.n2.0", "B.n2.1", "B.n3.0", "B.n2.0", "B.n2.1"]
 
 
 def wait_until(right: Callable[[], bool], what: str) -> None:
@@ -146,7 +146,7 @@ def epochs(tmp_path: Path) -> Iterator[Epochs]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The result after 60 steps, by one rank and by eight that the program starts itself."""
+    """The result after 60 steps, by one rank and by several that the program starts itself."""
     folder = tmp_path_factory.mktemp("undisturbed")
     results: list[bytes] = []
     for words in ([], ["--spawn", str(RANKS)]):
@@ -183,7 +183,7 @@ def test_a_checkpoint_can_be_taken_up_by_another_number_of_ranks(epochs: Epochs,
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("signalled", [[0], [7], [3], [5, 2]])
+@pytest.mark.parametrize("signalled", [[0], [4], [3], [4, 2]])
 def test_a_signal_to_some_ranks_stops_all_at_one_step(epochs: Epochs, signalled: list[int]) -> None:
     epoch = epochs().ready()
     for rank in signalled:
@@ -210,14 +210,14 @@ def test_late_and_repeated_signals_do_no_harm(epochs: Epochs, undisturbed: bytes
 def test_near_the_end_all_checkpoint_or_all_finish(epochs: Epochs, wait_s: float) -> None:
     epoch = epochs([f"A.n1.{rank}" for rank in range(RANKS)], steps=40).ready()
     time.sleep(wait_s)
-    epoch.signal(6)
+    epoch.signal(RANKS - 2)
     codes = epoch.codes()
     assert codes in ([CHECKPOINTED] * RANKS, [0] * RANKS)
     assert epoch.result.exists() == (codes[0] == 0)
 
 
 def test_a_signal_that_is_too_late_for_all_to_hear_is_ignored(epochs: Epochs) -> None:
-    epoch = epochs(steps=RANKS // 2, pace="40ms").ready()  # any target lies at or behind the last step
+    epoch = epochs(steps=RANKS // 2, pace="80ms").ready()  # any target lies at or behind the last step
     epoch.signal(*range(RANKS))
     assert epoch.codes() == [0] * RANKS
     assert epoch.result.exists()
@@ -228,7 +228,7 @@ def break_temporary(epoch: Epoch) -> None:
 
 
 def break_final(epoch: Epoch) -> None:
-    (epoch.checkpoints / "rank-5.ckpt" / "in the way").mkdir(parents=True)
+    (epoch.checkpoints / "rank-4.ckpt" / "in the way").mkdir(parents=True)
 
 
 def break_folder(epoch: Epoch) -> None:
@@ -277,7 +277,7 @@ def test_after_a_failed_checkpoint_the_next_one_works(epochs: Epochs) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("killed", [0, 4, 7])
+@pytest.mark.parametrize("killed", [0, 2, 4])
 def test_when_a_rank_is_killed_the_others_end_too(epochs: Epochs, killed: int) -> None:
     epoch = epochs([f"A.n1.{rank}" for rank in range(RANKS)], steps=100_000).ready()
     epoch.ranks[killed].kill()
@@ -289,8 +289,8 @@ def test_when_a_rank_is_killed_the_others_end_too(epochs: Epochs, killed: int) -
 
 
 def test_a_rank_that_never_appears_is_not_waited_for_without_end(epochs: Epochs) -> None:
-    epoch = epochs(more=["--patience", "1s"], ranks=[0, 1, 2, 4, 5, 6, 7])
-    assert epoch.codes() == [1] * 7
+    epoch = epochs(more=["--patience", "1s"], ranks=[0, 1, 2, 4])
+    assert epoch.codes() == [1] * 4
     assert "within 1 s" in epoch.said()
 
 
@@ -308,18 +308,19 @@ def test_a_stranger_on_the_port_is_turned_away(epochs: Epochs, undisturbed: byte
 
 
 def test_a_damaged_checkpoint_is_refused(epochs: Epochs) -> None:
-    first = epochs().ready()
+    places = ["A.n1.0", "A.n1.1", "A.n1.2"]
+    first = epochs(places).ready()
     first.signal(0)
-    assert first.codes() == [CHECKPOINTED] * RANKS
+    assert first.codes() == [CHECKPOINTED] * 3
     path = first.checkpoints / "rank-2.ckpt"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    second = epochs(restart=first.checkpoints, more=["--patience", "5s"])
+    second = epochs(places, restart=first.checkpoints, more=["--patience", "5s"])
     assert all(code == 1 for code in second.codes())
     assert "rank-2.ckpt is not whole" in second.said()
     path.unlink()
-    third = epochs(restart=first.checkpoints, more=["--patience", "5s"])
+    third = epochs(places, restart=first.checkpoints, more=["--patience", "5s"])
     assert all(code == 1 for code in third.codes())
     assert "rank-2.ckpt cannot be read" in third.said()
 
@@ -358,12 +359,16 @@ def test_without_ejb_srun_of_slurm_says_who_is_who(tmp_path: Path, undisturbed: 
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
 
 
+def test_the_batch_script_may_be_begun_again_and_no_warning_is_told() -> None:
+    assert read_script((EXAMPLES / "heat.sbatch").read_text(), 16).once is None
+
+
+@pytest.mark.nightly("acceptance/test_scripts.py::test_the_example has it run by EJB, with the same result")
 async def test_the_batch_script_is_an_ordinary_one(tmp_path: Path, undisturbed: bytes) -> None:
     shutil.copy(HEAT, tmp_path)
     script = (EXAMPLES / "heat.sbatch").read_text()
     shorter = script.replace("--steps 1000 --pace 20ms", "--steps 60 --size 24 --pace 1ms")
     assert shorter != script
-    assert read_script(script, 16).once is None  # it is begun again, and no warning is told
     batch = LocalBatch(tmp_path / "cluster")
     try:
         id = await batch.submit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,9 +75,9 @@ def world(tmp_path: Path, store: Store) -> tuple[LiveWorld, ThenFails]:
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> Iterator[Store]:
+def sqlite(tmp_path: Path, sqlite_with_tables: Path) -> Iterator[Store]:
+    shutil.copyfile(sqlite_with_tables, tmp_path / "ejbd.sqlite")
     store = Store(f"sqlite:///{tmp_path / 'ejbd.sqlite'}")
-    store.upgrade()
     yield store
     store.close()
 

@@ -17,6 +17,7 @@ import pytest
 from tests.fakes.pbs.recorded import Said, said, sessions
 from tests.fakes.pbs.site import PbsSite, pbs_site
 
+pytestmark = pytest.mark.xdist_group("pbs-fake")  # one process brings up the sites
 SCRIPT = "#!/bin/sh\nsleep 300\n"
 PATIENCE_S = 60.0
 

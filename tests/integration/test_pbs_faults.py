@@ -19,6 +19,8 @@ from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
 from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 
+pytestmark = pytest.mark.xdist_group("pbs-faults")  # one process brings up the sites
+
 
 @pytest.fixture(scope="module")
 def sites() -> Iterator[dict[str, PbsSite]]:
@@ -26,7 +28,14 @@ def sites() -> Iterator[dict[str, PbsSite]]:
         yield {"openpbs": openpbs, "torque": torque}
 
 
-@pytest.fixture(params=["openpbs", "torque"])
+# Two dialects of one adapter take turns, as in the contract: each fault is on one of them.
+TURNS = [
+    pytest.param("openpbs", marks=pytest.mark.sampled(2, of="faults of OpenPBS")),
+    pytest.param("torque", marks=pytest.mark.sampled(2, of="faults of Torque", first=1)),
+]
+
+
+@pytest.fixture(params=TURNS)
 def site(request: pytest.FixtureRequest, sites: dict[str, PbsSite]) -> Iterator[PbsSite]:
     found = sites[request.param]
     yield found
@@ -39,7 +48,7 @@ def real_pbs() -> Iterator[Callable[[str], PbsCluster]]:
         yield cluster
 
 
-@pytest.fixture(params=["openpbs", "torque", *REAL])
+@pytest.fixture(params=[*TURNS, *REAL])
 def any_site(request: pytest.FixtureRequest) -> Iterator[PbsSite | PbsCluster]:
     """The real ones, too, for faults that they can be brought to."""
     if request.param in REAL:

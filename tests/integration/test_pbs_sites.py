@@ -85,7 +85,10 @@ Site = PbsSite | RealSite
 
 
 @pytest.fixture(
-    scope="module", params=["fake", pytest.param("openpbs-real", marks=pytest.mark.xdist_group("openpbs-real"))]
+    scope="module",
+    params=[
+        pytest.param(which, marks=pytest.mark.xdist_group(f"pbs-sites-{which}")) for which in ("fake", "openpbs-real")
+    ],
 )
 def whole(request: pytest.FixtureRequest) -> Iterator[Site]:
     if request.param == "fake":

@@ -17,7 +17,6 @@ from ejbd.store.models import Mark
 from ejbd.store.standby import Standby, beat
 from ejbd.store.store import Store
 from tests.fakes.daemon import FAST, Daemon, until
-from tests.integration.postgres import PostgresServer
 from tests.store_fixtures import make_job
 
 pytestmark = pytest.mark.postgresql
@@ -50,9 +49,9 @@ def looks(standby: Standby, clock: Clock, seconds: int) -> list[bool]:
 # -- the rule, against a clock ----------------------------------------------------------------------------------------
 
 
-def test_a_leader_that_beats_is_left_alone_and_one_that_stands_still_is_ended(postgres_url: str) -> None:
-    first, clock = leader(postgres_url), Clock()
-    second = Store(postgres_url)
+def test_a_leader_that_beats_is_left_alone_and_one_that_stands_still_is_ended(postgres_tables_url: str) -> None:
+    first, clock = leader(postgres_tables_url), Clock()
+    second = Store(postgres_tables_url)
     standby = Standby(second, 8.0, clock)
     for _ in range(5):
         first.write_sync(beat)
@@ -68,9 +67,9 @@ def test_a_leader_that_beats_is_left_alone_and_one_that_stands_still_is_ended(po
     second.close()
 
 
-def test_a_daemon_that_was_away_itself_does_not_take_that_for_the_others_absence(postgres_url: str) -> None:
-    first, clock = leader(postgres_url), Clock()
-    second = Store(postgres_url)
+def test_a_daemon_that_was_away_itself_does_not_take_that_for_the_others_absence(postgres_tables_url: str) -> None:
+    first, clock = leader(postgres_tables_url), Clock()
+    second = Store(postgres_tables_url)
     standby = Standby(second, 8.0, clock)
     first.write_sync(beat)
     assert not any(looks(standby, clock, 3))
@@ -84,18 +83,20 @@ def test_a_daemon_that_was_away_itself_does_not_take_that_for_the_others_absence
     second.close()
 
 
-def test_a_daemon_that_counts_no_beat_is_never_ended(postgres_url: str) -> None:
-    first, clock = leader(postgres_url), Clock()
-    second = Store(postgres_url)
+def test_a_daemon_that_counts_no_beat_is_never_ended(postgres_tables_url: str) -> None:
+    first, clock = leader(postgres_tables_url), Clock()
+    second = Store(postgres_tables_url)
     assert not any(looks(Standby(second, 8.0, clock), clock, 60))
     first.write_sync(lambda s: s.add(make_job("a")))
     first.close()
     second.close()
 
 
-def test_a_commit_that_is_under_way_is_undone_and_the_number_is_held_against_every_one(postgres_url: str) -> None:
+def test_a_commit_that_is_under_way_is_undone_and_the_number_is_held_against_every_one(
+    postgres_tables_url: str,
+) -> None:
     """Also where the right to write does not go with the session, as behind a pooler: the number alone fences."""
-    first = leader(postgres_url)
+    first = leader(postgres_tables_url)
     first._right_wanted = False  # as if the server had forgotten which session has it
     with first._writer.connect() as other:
         other.exec_driver_sql("UPDATE marks SET value = '99' WHERE name = 'term'")
@@ -104,12 +105,12 @@ def test_a_commit_that_is_under_way_is_undone_and_the_number_is_held_against_eve
         first.write_sync(lambda s: s.add(make_job("late")))
     assert first.fenced
     first.close()
-    check = Store(postgres_url)
+    check = Store(postgres_tables_url)
     assert check.read_sync(lambda s: s.get_one(Mark, "term").value) == "99"
     check.close()
 
 
-async def test_an_action_after_a_standstill_is_made_only_by_the_daemon_that_leads(postgres_url: str) -> None:
+async def test_an_action_after_a_standstill_is_made_only_by_the_daemon_that_leads(postgres_tables_url: str) -> None:
     from ejbd.batch.fenced import fenced
 
     done: list[str] = []
@@ -123,12 +124,12 @@ async def test_an_action_after_a_standstill_is_made_only_by_the_daemon_that_lead
         async def find(self) -> str:
             return "found"
 
-    first = leader(postgres_url)
+    first = leader(postgres_tables_url)
     batch = fenced(Batch(), lambda: first.prove_term(4.0))  # type: ignore[arg-type]
     await batch.submit("at once")  # type: ignore[call-arg, arg-type]
     first._proved_s -= 100  # it stood still
     await batch.submit("still leads")  # type: ignore[call-arg, arg-type]
-    clock, second = Clock(), Store(postgres_url)
+    clock, second = Clock(), Store(postgres_tables_url)
     first.write_sync(beat)
     assert True in looks(Standby(second, 8.0, clock), clock, 12)
     second.begin_term()
@@ -189,8 +190,8 @@ class Relay:
 class Pair:
     """Two daemons, each with a socket and a log of its own, on one database, one spool and one embedded cluster."""
 
-    def __init__(self, folder: Path, server: PostgresServer) -> None:
-        url = parse_url(server.new_database())
+    def __init__(self, folder: Path, database: str) -> None:
+        url = parse_url(database)
         host = url.query["host"]
         assert isinstance(host, str)
         self.relay = Relay(f"{host}/.s.PGSQL.5432")
@@ -214,8 +215,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[Pair]:
-    made = Pair(tmp_path, postgres_server)
+def pair(tmp_path: Path, postgres_tables_url: str) -> Iterator[Pair]:
+    made = Pair(tmp_path, postgres_tables_url)
     yield made
     made.close()
 
@@ -232,7 +233,7 @@ def test_the_other_one_takes_over_and_the_job_goes_on(pair: Pair, tmp_path: Path
     pair.second.begin()
     until(said(pair.second, "standing-by"), "the second does not stand by", 120)
     result = tmp_path / "result"
-    job = pair.first.submit(*pair.first.heat(3000, result), ranks=4, time="10:00")
+    job = pair.first.submit(*pair.first.heat(300, result, pace="150ms"), ranks=4, time="10:00")
     pair.first.wait(job, "running")
     process = pair.first.process
     assert process is not None

@@ -31,10 +31,11 @@ from ejbd.manager.hands.files import OWN_FILES
 from ejbd.manager.hands.spool import Spool
 from ejbd.store.standby import beat
 from ejbd.store.store import Store
-from tests.integration.test_standby import leader
 from tests.store_fixtures import make_job
 
-store = leader(sys.argv[1])
+store = Store(sys.argv[1])
+store.acquire_single_writer()
+store.begin_term()
 store.write_sync(beat)
 spool = Spool(Path(sys.argv[2]), FencedFiles(OWN_FILES, partial(store.prove_term_now, float(sys.argv[3]))))
 spool.prepare()
@@ -59,15 +60,17 @@ store.close()
 """
 
 
-def test_a_process_that_was_stopped_while_another_took_over_changes_nothing(postgres_url: str, tmp_path: Path) -> None:
+def test_a_process_that_was_stopped_while_another_took_over_changes_nothing(
+    postgres_tables_url: str, tmp_path: Path
+) -> None:
     root = tmp_path / "spool"
-    argv = [sys.executable, "-c", DEPOSED, postgres_url, str(root), "0"]
+    argv = [sys.executable, "-c", DEPOSED, postgres_tables_url, str(root), "0"]
     plain = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[2]}
     first = subprocess.Popen(argv, **plain)  # type: ignore[call-overload]
     try:
         until(lambda: (root / "manager.json").exists(), "it does not lead", 120)
         first.send_signal(signal.SIGSTOP)
-        second, clock = Store(postgres_url), Clock()
+        second, clock = Store(postgres_tables_url), Clock()
         assert True in looks(Standby(second, 8.0, clock), clock, 12)
         second.begin_term()
         own = Spool(root, FencedFiles(OWN_FILES, lambda: second.prove_term_now(0.0)))
@@ -90,9 +93,9 @@ def test_a_process_that_was_stopped_while_another_took_over_changes_nothing(post
     second.close()
 
 
-def test_a_daemon_that_was_heard_of_a_moment_ago_asks_nothing(postgres_url: str, tmp_path: Path) -> None:
+def test_a_daemon_that_was_heard_of_a_moment_ago_asks_nothing(postgres_tables_url: str, tmp_path: Path) -> None:
     """Each file would else cost a commit."""
-    first = leader(postgres_url)
+    first = leader(postgres_tables_url)
     first.write_sync(beat)
     asked: list[float] = []
     wrote = first.write_sync
@@ -107,8 +110,8 @@ def test_a_daemon_that_was_heard_of_a_moment_ago_asks_nothing(postgres_url: str,
     first.close()
 
 
-def test_the_writers_own_thread_does_not_wait_for_itself(postgres_url: str, tmp_path: Path) -> None:
-    first = leader(postgres_url)
+def test_the_writers_own_thread_does_not_wait_for_itself(postgres_tables_url: str, tmp_path: Path) -> None:
+    first = leader(postgres_tables_url)
     first._proved_s -= 100
     files = FencedFiles(OWN_FILES, lambda: first.prove_term_now(0.0))
     first.write_sync(lambda session: files.put(tmp_path / "a", b"1"))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.store.backup import backup, check, restore
 from ejbd.store.engine import parse_url
 from ejbd.store.store import Store
+from tests.fakes.typed import Typed
 from tests.store_fixtures import make_job
 
 
@@ -64,15 +63,17 @@ def test_what_is_wrong_is_told(store: Store, store_url: str) -> None:
     assert check(url) == ["it is of revision from-2099, which this version of ejbd does not know"]
 
 
+@pytest.mark.xdist_group("cli")  # whose process has imported `ejb`
 def test_the_commands_and_their_exit_codes(tmp_path: Path) -> None:
     config, copy = tmp_path / "ejbd.toml", tmp_path / "copy"
     config.write_text(f'state_dir = "{tmp_path}"\n')
     env = {name: value for name, value in os.environ.items() if not name.startswith("EJB")}
 
     def admin(*words: str) -> tuple[int, str]:
-        argv = [sys.executable, "-m", "ejbd.cli.main", "admin", *words, "--config", str(config)]
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
-        return done.returncode, done.stdout + done.stderr
+        with Typed(["admin", *words, "--config", str(config)], tmp_path, env) as process:
+            said = process.communicate(timeout=120)
+        assert process.returncode is not None
+        return process.returncode, "".join(said)
 
     assert admin("check")[0] == 8
     made = Store(f"sqlite:///{tmp_path / 'ejbd.sqlite'}")

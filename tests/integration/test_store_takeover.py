@@ -15,8 +15,8 @@ pytestmark = pytest.mark.postgresql
 
 
 @pytest.fixture
-def first(postgres_url: str) -> Iterator[Store]:
-    store = Store(postgres_url)
+def first(postgres_tables_url: str) -> Iterator[Store]:
+    store = Store(postgres_tables_url)
     store.acquire_single_writer()
     store.upgrade()
     yield store
@@ -32,11 +32,11 @@ def cut(url: str) -> None:
     engine.dispose()
 
 
-def test_a_daemon_that_was_taken_over_never_writes_again(first: Store, postgres_url: str) -> None:
+def test_a_daemon_that_was_taken_over_never_writes_again(first: Store, postgres_tables_url: str) -> None:
     told: list[bool] = []
     first.begin_term(lambda: told.append(True))
-    cut(postgres_url)
-    second = Store(postgres_url)
+    cut(postgres_tables_url)
+    second = Store(postgres_tables_url)
     second.acquire_single_writer()
     second.begin_term()
     for _ in range(2):
@@ -45,15 +45,15 @@ def test_a_daemon_that_was_taken_over_never_writes_again(first: Store, postgres_
         assert refused.value.code is Code.CONFLICT
         second.close()  # ... and back: the first is not asked to go on with what it knew
     assert first.fenced and first.writer_status().fenced and told == [True]
-    third = Store(postgres_url)
+    third = Store(postgres_tables_url)
     third.acquire_single_writer()
     third.begin_term()
     third.write_sync(lambda s: s.add(make_job("b")))
     third.close()
 
 
-def test_a_connection_that_was_lost_is_no_take_over(first: Store, postgres_url: str) -> None:
+def test_a_connection_that_was_lost_is_no_take_over(first: Store, postgres_tables_url: str) -> None:
     first.begin_term()
-    cut(postgres_url)
+    cut(postgres_tables_url)
     first.write_sync(lambda s: s.add(make_job("a")))
     assert not first.fenced

@@ -32,10 +32,10 @@ while not os.path.exists(path + ".end"):
     with open(path + ".new", "w") as file:
         file.write(str(count))
     os.replace(path + ".new", path)
-    time.sleep(0.01)
+    time.sleep(0.05)
 print("to", count, flush=True)
 """
-RANKS = 3
+RANKS = 2
 
 
 @pytest.fixture
@@ -103,6 +103,7 @@ def test_moves(there: World) -> None:
         assert int(there.rank_output(rank, 3).split()[1]) >= int(there.rank_output(rank, 2).split()[1]) > 0
         (there.spool / f"{rank}.end").touch()
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
+    assert there.manager.of_kind("coordinator-lost") == []
 
 
 def test_the_processes_that_a_rank_has_started_write_their_images_to_the_end(there: World, bin: Path) -> None:
@@ -182,12 +183,12 @@ def test_a_refusal_leaves_everything_running(there: World, bin: Path) -> None:
     assert checkpoint(there)["ok"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ({"rank-1": "temp"}, "only 2 of 3 ranks here have written an image"),
-        ({"rank-1": "none"}, "only 2 of 3 ranks here have written an image"),
+        ({"rank-1": "temp"}, "only 1 of 2 ranks here have written an image"),
+        ({"rank-1": "none"}, "only 1 of 2 ranks here have written an image"),
         ({"rank-1": "die"}, "ranks ended without a checkpoint: rank 1 with 99"),
         ({"coordinator": "die"}, "ranks ended without a checkpoint"),
         ({"rank-1": "hang"}, "no checkpoint in time"),
@@ -228,11 +229,11 @@ def test_a_coordinator_that_is_not_needed_any_more_is_not_told_as_lost(there: Wo
 
 def test_a_rank_is_killed(there: World) -> None:
     result = launch(there)
-    os.kill(result["data"]["pids"]["2"], signal.SIGKILL)
-    assert there.exits(1) == {2: 137}
+    os.kill(result["data"]["pids"]["1"], signal.SIGKILL)
+    assert there.exits(1) == {1: 137}
 
 
-def test_images_and_manifests_are_the_users_alone(there: World) -> None:
+def test_images_and_manifests_are_the_users_alone_and_without_being_asked_nothing_is_summed(there: World) -> None:
     started(there)
     assert checkpoint(there)["ok"]
     folder = there.epoch_dir(1) / "checkpoint"
@@ -240,6 +241,8 @@ def test_images_and_manifests_are_the_users_alone(there: World) -> None:
     assert [f for f in found if f.name.startswith("manifest-")] and [f for f in found if f.suffix == ".dmtcp"]
     modes = {str(f.relative_to(folder)): f.stat().st_mode & 0o777 for f in [folder, *found]}
     assert modes == {str(f.relative_to(folder)): 0o700 if f.is_dir() else 0o600 for f in [folder, *found]}
+    assert not any("sha256" in entry for images in manifest_of(there, 1)["members"].values() for entry in images)
+    assert manifest_of(there, 1)["compress"] == {"on": False, "asked": "off"}
 
 
 def manifest_of(there: World, epoch: int) -> Json:
@@ -262,20 +265,13 @@ def test_a_wrong_checksum_spoils_a_checkpoint(there: World) -> None:
     assert launch(there, 3, 1, dmtcp=asked)["ok"]
 
 
-def test_without_being_asked_nothing_is_summed(there: World) -> None:
-    started(there)
-    assert checkpoint(there)["ok"]
-    assert not any("sha256" in entry for images in manifest_of(there, 1)["members"].values() for entry in images)
-    assert manifest_of(there, 1)["compress"] == {"on": False, "asked": "off"}
-
-
 def test_compression_is_chosen_by_measured_speeds(there: World) -> None:
     asked: Json = {"plugin": None, "compress": "auto", "options": []}
     assert launch(there, dmtcp=asked)["ok"]
     eventually(lambda: "from" in there.rank_output(0))
     assert checkpoint(there)["ok"]
     choice = manifest_of(there, 1)["compress"]
-    assert choice["asked"] == "auto" and choice["processors"] == 3
+    assert choice["asked"] == "auto" and choice["processors"] == RANKS
     assert choice["write_mb_s"] > 0 and choice["gzip_mb_s"] > 0 and 0 < choice["ratio"] < 1
     launched = [line for line in (there.spool.parent / "dmtcp" / "bin" / "launched").read_text().splitlines() if line]
     assert set(launched) == {"--gzip" if choice["on"] else "--no-gzip"}
@@ -355,12 +351,12 @@ def test_a_restart_that_never_completes(there: World) -> None:
     started(there)
     assert checkpoint(there)["ok"]
     image = next((there.epoch_dir(1) / "checkpoint" / "rank-1").glob("*.dmtcp"))
-    text = image.read_text().replace('"peers": 3', '"peers": 4')
+    text = image.read_text().replace('"peers": 2', '"peers": 3')
     image.write_text(text)
     result = launch(there, 2, 1, timeout_s=2.0)
     assert not result["ok"] and "was not up in time" in result["error"]
     eventually(lambda: not coordinators(there))
-    image.write_text(text.replace('"peers": 4', '"peers": 3'))
+    image.write_text(text.replace('"peers": 3', '"peers": 2'))
     started(there, 3, 1)
 
 
@@ -392,6 +388,7 @@ def test_a_plugin_that_does_not_match(there: World, tmp_path: Path) -> None:
     assert "the DMTCP plugin was built for DMTCP 4.9, which is not the one on this node (5.0 in " in result["error"]
 
 
+@pytest.mark.nightly("test_worker_end.py has ranks, and what they have started, that end with a killed worker")
 def test_the_worker_is_killed(there: World) -> None:
     started(there)
     family = psutil.Process(there.worker.pid).children(recursive=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ DOCKER = ROOT / "deploy" / "docker"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 BUILT = {name: service for name, service in SERVICES.items() if "build" in service}
+WELL = (DOCKER / "well.sh").read_text()
 NODES = ("c1", "c2", "c3")
 ROOTS = {"demo", "helper", *NODES}  # which may be root, and with which capabilities
 CAPABILITIES = {"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "KILL", "SETGID", "SETUID"}
@@ -40,6 +42,33 @@ def test_every_service_tells_of_its_health(name: str) -> None:
     check = SERVICES[name]["healthcheck"]
     assert check["test"][0] in ("CMD", "CMD-SHELL")
     assert {"interval", "timeout", "retries"} <= set(check)
+
+
+@pytest.mark.parametrize("name", sorted({*SERVICES} - {"grafana"}))
+def test_what_is_well_is_looked_at_seldom(name: str) -> None:
+    """Docker asks every 3 s for ever: of two clusters that kept half a processor busy."""
+    check, waits_s = SERVICES[name]["healthcheck"], int(re.findall(r"sleep (\d+)", WELL)[0])
+    assert check["test"][:2] == ["CMD", "well"] and len(check["test"]) == 3
+    assert float(check["timeout"].removesuffix("s")) > waits_s + 10, "the check itself follows"
+
+
+@pytest.mark.parametrize("began", ["7", "8"], ids=["the same container", "one that was restarted"])
+@pytest.mark.parametrize("check", ["true", "false"])
+def test_a_check_waits_where_the_service_was_well_since_its_container_began(
+    tmp_path: Path, began: str, check: str
+) -> None:
+    (tmp_path / "stat").write_text(" ".join(["1", "(sh)", *["0"] * 19, began, "0"]))
+    (tmp_path / "mark").write_text("7\n")
+    (tmp_path / "sleep").write_text(f"#!/bin/sh\ntouch {tmp_path}/waited\n")
+    (tmp_path / "sleep").chmod(0o755)
+    script = WELL.replace("/proc/1/stat", f"{tmp_path}/stat").replace("/tmp/.well", f"{tmp_path}/mark")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", script, "well", check], env=environment, timeout=60, check=False)
+    assert done.returncode == (check == "false")
+    assert (tmp_path / "waited").exists() == (began == "7")
+    assert (tmp_path / "mark").exists() == (check == "true")
+    if check == "true":
+        assert (tmp_path / "mark").read_text().strip() == began
 
 
 @pytest.mark.parametrize("name", SERVICES)
