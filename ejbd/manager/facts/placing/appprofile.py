@@ -102,7 +102,8 @@ def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None
     if spec.engine not in ("auto", "profile") or spec.elastic is False:
         return spec, ""
     programs = list(programs_of(spec))
-    note, theirs, others = "", {}, {}
+    note, theirs = "", {}
+    others: Mapping[str, Profile] = {}
     try:
         theirs = read_sent(sent) if programs and sent else {}
     except EjbError as error:
