@@ -3,7 +3,8 @@
 
     benchmarks/sim_to_real.py TRACES OUT [--at-once 8] [--rounds 2] [--only kth-1,ctc-2] [--again]
 
-The windows are those that `ejb sim live --pick` tells: by a rule, before anything has been played. Each play is on a
+The windows are those that `ejb sim live --pick` tells: by a rule, before anything has been played. By default it is
+the first of each half of a log; `--only` names others, too: `-3` and `-4` are the last of each half. Each play is on a
 Slurm of its own (scripts/cluster), which has as many virtual processors as the log's cluster; BLUE, which gives out
 nodes of 8 processors, has its nodes. Each play's JSON is put into OUT when it is over; what is there already is not
 played again, so that an interrupted run goes on. A play that fails is told, the others go on, and the exit code is 1;
@@ -62,8 +63,12 @@ LOGS = {
     "ctc": Log("CTC-SP2-1996-3.1-cln.rebuilt.swf.xz", 13, 26),
     "sdsc": Log("SDSC-SP2-1998.rebuilt.swf.xz", 8, 16, ("--procs=128",)),
     "blue": Log("SDSC-BLUE-2000-4.1-cln.swf.xz", 9, 16),
+    # It is made up, and busier than full: nothing in it is over within a day, and its second half has no window.
+    "lublin": Log("lublin_256.swf.xz", 16, 16, ("--within=48", "--patience=2700")),
 }
-WINDOWS = {f"{log}-{window}": (log, window) for window in (1, 2) for log in LOGS}
+FIRST = [f"{log}-{window}" for window in (1, 2) for log in ("kth", "ctc", "sdsc", "blue")]
+NEW = ["lublin-1", "lublin-3", "kth-3", "ctc-3", "sdsc-3", "blue-3", "kth-4", "ctc-4", "sdsc-4", "blue-4"]
+WINDOWS = {name: (name[:-2], int(name[-1])) for name in FIRST + NEW}
 POLICIES = ("easy", "ejb")
 
 
@@ -221,7 +226,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--at-once", type=int, default=8, help="so many plays at the same time")
     parser.add_argument("--rounds", type=int, default=2, help="how often each is played")
-    parser.add_argument("--only", default=",".join(WINDOWS), help="windows, by their names: kth-1,kth-2,...")
+    parser.add_argument("--only", default=",".join(FIRST), help="windows, by their names: kth-1,kth-2,...")
     parser.add_argument("--scale", default=SCALE, help="all times are multiplied by this")
     parser.add_argument("--again", action="store_true", help="play nothing; make the simulations anew")
     args = parser.parse_args()
