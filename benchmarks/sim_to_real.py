@@ -10,6 +10,7 @@ nodes of 8 processors, has its nodes. Each play's JSON is put into OUT when it i
 played again, so that an interrupted run goes on. A play that fails is told, the others go on, and the exit code is 1;
 what it wrote stays (OUT/*.log and, with the daemon's database, OUT/*.dir).
 Then the tables, and OUT/sim-to-real.png, .svg and .pdf. `--again` makes only the simulations anew, from the same plays.
+`--free` tells beside them what EJB's decisions alone would change.
 
 The logs are those of the Parallel Workloads Archive, by their names there (TRACES/KTH-SP2-1996-2.swf.xz ...).
 """
@@ -168,6 +169,27 @@ def simulate_again(traces: Path, out: Path, wanted: list[Play]) -> None:
             part.replace(play.file(out))
 
 
+def tell_free(pairs: list[Pair], traces: Path) -> None:
+    """What EJB would change if starts and ends of its jobs cost what they cost under EASY: its decisions alone."""
+    print("\nsimulated change, as measured; and with EASY's costs of starts and ends: all jobs, elastic, others (%)")
+    for pair in pairs:
+        trace = traces / LOGS[pair.name.rsplit("-", 1)[0]].file
+        paid, costs = pair.ejb["overheads"], pair.easy["overheads"]
+        free = {**costs, "elastic_arrival_s": costs["arrival_s"], "start_up_s": 0.0, "giving_back_s": 0.0}
+        free["move_s"] = paid["move_s"]
+        found = []
+        for overheads in (paid, free):
+            again = Pair(pair.name, pair.easy, simulated_again({**pair.ejb, "overheads": overheads}, trace))
+            found.append(" ".join(f"{mean_change(again, group):+6.1f}" for group in GROUPS if group in pair.ejb))
+        print(f"{pair.name:10} {found[0]:24} {found[1]}", flush=True)
+
+
+def mean_change(pair: Pair, group: str) -> float:
+    """Of the simulated mean turnaround, over all simulations, in per cent."""
+    easy, ejb = (play[group]["simulated"]["mean_turnaround_s"] for play in (pair.easy, pair.ejb))
+    return float(100.0 * (ejb / easy - 1.0))
+
+
 def pairs_of(told: Mapping[Play, Any], windows: list[str], rounds: int) -> list[Pair]:
     found = []
     for window in windows:
@@ -229,6 +251,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(FIRST), help="windows, by their names: kth-1,kth-2,...")
     parser.add_argument("--scale", default=SCALE, help="all times are multiplied by this")
     parser.add_argument("--again", action="store_true", help="play nothing; make the simulations anew")
+    parser.add_argument("--free", action="store_true", help="also simulate EJB with EASY's costs of starts and ends")
     args = parser.parse_args()
     windows = args.only.split(",")
     if unknown := [name for name in windows if name not in WINDOWS]:
@@ -247,6 +270,8 @@ def main() -> int:
     pairs = pairs_of(told, windows, args.rounds)
     if pairs:
         tell(pairs)
+        if args.free:
+            tell_free(pairs, args.traces)
         for path in draw(args.out / "sim-to-real", pooled(list(told.values()))):
             print(path)
     return 0 if whole else 1
