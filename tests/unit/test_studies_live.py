@@ -138,6 +138,15 @@ def test_under_easy_the_program_takes_what_was_measured_of_it_and_others_sleep()
     assert real.end.tolist() == [11.5, 23.0]
 
 
+def test_an_elastic_job_is_not_simulated_a_second_longer_for_a_pace_of_a_hair_more_than_one() -> None:
+    log = load([(0, 1, 60, 4), (0, 1, 60, 4), (0, 100, 160, 4)])
+    paid = Overheads(pace=1.004)
+    real = simulated_times(log, Policy.EJB, PAPER, [True, True, True], paid, plain=True)
+    assert real.end.tolist() == [1, 2, 102]
+    slower = simulated_times(log, Policy.EJB, PAPER, [True, True, True], Overheads(pace=1.1), plain=True)
+    assert slower.end.tolist() == [1, 2, 112]
+
+
 def test_a_comparison_says_the_error_of_each_mean_for_all_and_for_the_elastic() -> None:
     log = load([(0, 10, 60, 4), (2, 10, 60, 1)])
     live = live_times([PlayedJob(100, 100, 110, 1), PlayedJob(102, 112, 120)])

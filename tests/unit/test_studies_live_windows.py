@@ -42,8 +42,8 @@ RULE = Rule(jobs=12, waiting=3, elastic=0.2, min_processors=5, arrivals_s=20_000
 
 def test_the_rule_picks_the_first_window_of_each_half_and_the_same_one_each_time() -> None:
     workload = load(200, 1)
-    first, second = pick(workload, RULE)
-    again = pick(workload, RULE)
+    first, second = pick(workload, RULE, (1, 2)).values()
+    again = pick(workload, RULE, (1, 2)).values()
     assert [one.arriving.tolist() for one in again] == [first.arriving.tolist(), second.arriving.tolist()]
     assert first.arriving[-1] < 100 <= second.arriving[0]
     jobs = workload.jobs
@@ -56,9 +56,31 @@ def test_the_rule_picks_the_first_window_of_each_half_and_the_same_one_each_time
         assert jobs.submit[window.arriving[-1]] - window.begin_s <= 20_000
 
 
+def test_windows_3_and_4_are_the_last_ones_of_the_halves() -> None:
+    workload = load(200, 1)
+    windows = pick(workload, RULE)
+    assert list(windows) == [1, 2, 3, 4]
+    begins = [windows[number].begin_s for number in (1, 3, 2, 4)]
+    assert begins == sorted(set(begins))  # each half has several, and its last one is not its first
+    halves = [workload.jobs.submit[:100], workload.jobs.submit[100:]]
+    for number in (3, 4):
+        half, begin_s = halves[number - 3], windows[number].begin_s
+        assert begin_s in half
+        assert windows[number].arriving[-1] < 100 * (number - 2)
+
+
 def test_a_log_without_such_a_window_is_refused_with_what_was_looked_for() -> None:
     with pytest.raises(EjbError, match="no window of jobs 1 to 100 is as the rule says"):
         pick(load(200, 1), replace(RULE, waiting=13))
+
+
+def test_a_half_without_a_window_leaves_the_other_ones() -> None:
+    workload = load(200, 1)
+    jobs = workload.jobs
+    calm = replace(workload, jobs=jobs._replace(run=np.where(np.arange(200) < 100, 1.0, jobs.run)))
+    assert list(pick(calm, RULE)) == [2, 4]
+    with pytest.raises(EjbError, match="no window of jobs 1 to 100 is as the rule says"):
+        pick(calm, RULE, (3,))
 
 
 def test_a_play_begins_with_what_runs_and_what_waits() -> None:
@@ -84,17 +106,20 @@ def test_widths_are_those_of_the_log_where_the_cluster_is_as_large() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "processors", "first"),
-    [("KTH-SP2-1996-2.swf.xz", 100, (767, 14424)), ("SDSC-SP2-1998.rebuilt.swf.xz", 128, (1416, 44843))],
+    [
+        ("KTH-SP2-1996-2.swf.xz", 100, (767, 14424, 12244, 24640)),
+        ("SDSC-SP2-1998.rebuilt.swf.xz", 128, (1416, 44843, 41958, 68479)),
+    ],
 )
 def test_the_windows_of_the_logs_are_those_that_were_written_down(
-    file: str, processors: int, first: tuple[int, int]
+    file: str, processors: int, first: tuple[int, ...]
 ) -> None:
     if not (TRACES / file).is_file():
         pytest.skip(f"{file} is not in {TRACES} (EJB_TRACES)")
     workload = workload_of(read_swf(TRACES / file), file, processors=processors)
-    windows = pick(workload, Rule())
+    windows = list(pick(workload, Rule()).values())
     assert tuple(int(workload.jobs.id[one.arriving[0]]) for one in windows) == first
-    assert [len(one) for one in windows] == [100, 100]
+    assert [len(one) for one in windows] == [100] * 4
 
 
 def play(elastic: list[float], others: list[float]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ejbd.studies.live.batch import BatchRuns
     from ejbd.studies.live.program import Program
 
-PARTS = 2  # windows of a log
+WINDOWS = 4  # of a log
 BATCHES = {"slurm": "slurm.conf", "openpbs": "bin", "torque": "bin"}  # and where a cluster's folder has it
 START_GRACE_POLLS = 10.0  # days are minutes here: a subjob that does not start is not waited for as on a site
 PACED, HEAT = EXAMPLES / "paced.c", EXAMPLES / "heat.py"
@@ -45,8 +45,11 @@ def live(
         bool, typer.Option("--pick", help="Only print the windows of the log that the rule picks; play nothing.")
     ] = False,
     window: Annotated[
-        MaybeInt, typer.Option("--window", min=1, max=PARTS, help="Play this window, in place of --skip and --limit.")
+        MaybeInt, typer.Option("--window", min=1, max=WINDOWS, help="Play this window, in place of --skip and --limit.")
     ] = None,
+    within: Annotated[
+        float, typer.Option("--within", min=1, help="Pick windows that are over after so many hours of the log.")
+    ] = 24.0,
     onto: Annotated[
         MaybeInt, typer.Option("--onto", min=1, help="With --pick: play on a cluster of so many processors.")
     ] = None,
@@ -98,7 +101,7 @@ def live(
     from ejbd.studies.live.run import LiveSetting, live_comparison
 
     if show:
-        _show(trace, procs, onto, min_procs)
+        _show(trace, procs, onto, min_procs, within)
         return
     if policy not in ("easy", "ejb"):
         raise EjbError(Code.INVALID, f"{policy!r} cannot be played", hint="--policy is easy or ejb")
@@ -128,6 +131,7 @@ def live(
         suspend,
         poll,
         patience,
+        within,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its jobs are cancelled
     with _folder(shared) as folder:
@@ -182,15 +186,16 @@ def _batch_toml(batch: str, cluster: Path | None, folder: Path) -> str:
     )
 
 
-def _show(trace: Path, procs: int | None, onto: int | None, min_procs: int) -> None:
+def _show(trace: Path, procs: int | None, onto: int | None, min_procs: int, within_h: float) -> None:
     from ejbd.sim.swf import read_swf
     from ejbd.sim.workload import workload_of
-    from ejbd.studies.live.windows import Rule, on_cluster, pick
+    from ejbd.studies.live.windows import HOUR_S, Rule, on_cluster, pick
 
     log = workload_of(read_swf(trace), trace.name, processors=procs)
     workload = on_cluster(log, onto or log.processors)
     jobs, rows = workload.jobs, []
-    for number, one in enumerate(pick(workload, Rule(min_processors=min_procs)), 1):
+    rule = Rule(min_processors=min_procs, end_s=within_h * HOUR_S)
+    for number, one in pick(workload, rule).items():
         ours = [*one.waiting.tolist(), *one.arriving.tolist()]
         wide = sum(int(jobs.processors[n]) >= min_procs for n in ours)
         hours = (float(jobs.submit[ours[-1]]) - one.begin_s) / 3600

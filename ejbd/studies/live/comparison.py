@@ -221,7 +221,8 @@ def simulated_times(
     after = np.where(candidate, costs.release_s, overheads.handover_s)
     computing = np.where(wide, jobs.run * overheads.pace, jobs.run)
     rigid_s = computing + np.where(wide, overheads.begin_s, 0.0) + overheads.handover_s
-    run_s = np.where(candidate, computing, rigid_s)
+    # An elastic job ends in a whole second there, the next one: 1.01 s of work would be two.
+    run_s = np.where(candidate, np.maximum(1.0, np.round(computing)), rigid_s)
     arrivals = jobs.submit + late
     order = np.argsort(arrivals, kind="stable")
     walltime = np.maximum(jobs.walltime, run_s + np.where(candidate, costs.launch_s + costs.release_s, 0.0))

@@ -33,7 +33,7 @@ from ejbd.studies.live.comparison import (
 from ejbd.studies.live.ejb import Daemon, ElasticRuns
 from ejbd.studies.live.program import Program
 from ejbd.studies.live.slurm import SlurmRuns
-from ejbd.studies.live.windows import Rule, on_cluster, opened, pick
+from ejbd.studies.live.windows import HOUR_S, Rule, on_cluster, opened, pick
 
 # The real system looks once a second, at times that are not known: simulations that differ in that, and their mean.
 SIMULATIONS, GRAIN_S, SEED = 21, 1.0, 1
@@ -43,9 +43,9 @@ SIMULATIONS, GRAIN_S, SEED = 21, 1.0, 1
 class LiveSetting:
     """What is played, and how.
 
-    With a `window` (1 or 2, of :func:`ejbd.studies.live.windows.pick`) it is those jobs, on the cluster as it stood
-    then; else those after the first `skip`. Jobs of `min_processors` or more are elastic where there is EJB
-    (`elastic`). `lambda_s` is what decisions count with.
+    With a `window` (1 to 4, of :func:`ejbd.studies.live.windows.pick`) it is those jobs, on the cluster as it stood
+    then, which have all ended `within_h` hours of the log later; else those after the first `skip`. Jobs of
+    `min_processors` or more are elastic where there is EJB (`elastic`). `lambda_s` is what decisions count with.
     """
 
     trace: Path
@@ -61,6 +61,7 @@ class LiveSetting:
     suspend: bool = True
     poll_s: float = 1.0
     patience_s: float = 1800.0
+    within_h: float = 24.0
 
 
 def live_comparison(
@@ -114,7 +115,9 @@ def live_comparison(
     document = _compared(setting, given, overheads, unit, sleeps.quantum_s, live_times(played))
     load = {"mean": round(sum(loads) / len(loads), 2), "highest": max(loads)}
     told: dict[str, Any] = {"batch": sleeps.name, "scale": setting.scale, "original_procs": original.processors}
-    told |= {"skip": setting.skip} if setting.window is None else {"window": setting.window}
+    told |= (
+        {"skip": setting.skip} if setting.window is None else {"window": setting.window, "within_h": setting.within_h}
+    )
     if elastic is not None:
         told |= {"program": program.name, "pace_s": program.pace_s, "results_checked": program.checked}
         told |= {"program_why": program.why} if program.why else {}
@@ -126,7 +129,7 @@ def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
     given, elastic = told["parameters"], told["policy"] == "ejb"
     setting = LiveSetting(
         trace, given["scale"], given.get("skip", 0), told["jobs"], given["original_procs"], given.get("window"),
-        elastic, given["min_procs"],
+        elastic, given["min_procs"], within_h=given.get("within_h", 24.0),
     )  # fmt: skip
     if elastic:
         setting = replace(
@@ -162,7 +165,8 @@ def _given(setting: LiveSetting, original: Workload, processors: int, quantum_s:
     before = 0
     if setting.window is not None:
         here = on_cluster(original, processors)
-        window = pick(here, Rule(min_processors=setting.min_processors))[setting.window - 1]
+        rule = Rule(min_processors=setting.min_processors, end_s=setting.within_h * HOUR_S)
+        window = pick(here, rule, (setting.window,))[setting.window]
         original, before = opened(here, window, setting.scale), int(window.running.size)
     workload = scaled(original, setting.scale, processors, quantum_s)
     counted = np.arange(len(workload)) >= before

@@ -8,6 +8,7 @@ in none; the window's jobs are those that wait and those that arrive.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,13 +19,15 @@ from ejbd.sim.workload import Workload
 from ejbd.sim.world import FloatArray, IntArray, Jobs
 
 PARTS = 2
+NUMBERS = (1, 2, 3, 4)
+HOUR_S = 3600.0
 BEGIN_S, APART_S = 3.0, 1.0
 """Of the play: until the jobs that run have been started, and between jobs that wait, so that they keep their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """In each half of the log (by its number of jobs), the first submission with a window like this.
+    """In each half of the log (by its number of jobs), the first and the last submission with a window like this.
 
     So many `jobs`, those that wait at that time first; at least `waiting` wait; a share of `elastic` at least is
     `min_processors` wide or wider; they are all submitted within `arrivals_s`; and with EASY, in the log, they and
@@ -35,8 +38,8 @@ class Rule:
     waiting: int = 10
     elastic: float = 0.2
     min_processors: int = 8
-    arrivals_s: float = 12 * 3600.0
-    end_s: float = 24 * 3600.0
+    arrivals_s: float = 12 * HOUR_S
+    end_s: float = 24 * HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +65,29 @@ def on_cluster(workload: Workload, processors: int) -> Workload:
     )
 
 
-def pick(workload: Workload, rule: Rule) -> list[Window]:
-    """The window of each half of the log. Raises EjbError where a half has none."""
+def pick(workload: Workload, rule: Rule, numbers: Sequence[int] = NUMBERS) -> dict[int, Window]:
+    """The windows of the log by their numbers: 1 and 2 are the first of each half, 3 and 4 the last.
+
+    A half has neither or both, which can be the same one. Raises EjbError where none of the `numbers` is there.
+    """
     outcome = run(workload, Policy.EASY, ties=Ties.BATCH)
-    total = len(workload)
-    found: list[Window] = []
-    for part in range(PARTS):
-        first, behind = total * part // PARTS, total * (part + 1) // PARTS
-        window = next(
-            (
-                one
-                for at in range(first, behind)
-                if (one := _window(workload, outcome.start, outcome.end, at, behind, rule)) is not None
-            ),
-            None,
+    found: dict[int, Window] = {}
+    missing = []
+    for number in numbers:
+        part, last = (number - 1) % PARTS, number > PARTS
+        first, behind = len(workload) * part // PARTS, len(workload) * (part + 1) // PARTS
+        places = range(first, behind)
+        windows = (
+            _window(workload, outcome.start, outcome.end, at, behind, rule)
+            for at in (reversed(places) if last else places)
         )
+        window = next((one for one in windows if one is not None), None)
         if window is None:
-            raise EjbError(
-                Code.INVALID, f"{workload.name}: no window of jobs {first + 1} to {behind} is as the rule says"
-            )
-        found.append(window)
+            missing.append(f"no window of jobs {first + 1} to {behind} is as the rule says")
+        else:
+            found[number] = window
+    if not found:
+        raise EjbError(Code.INVALID, f"{workload.name}: {missing[0]}")
     return found
 
 
