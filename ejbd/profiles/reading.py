@@ -74,10 +74,17 @@ def read_file(path: Path) -> list[Profile]:
 
 
 def read_all(places: Iterable[Path] | None = None) -> dict[str, Profile]:
-    """By name, those that count. A folder that is not there has none. Raises EjbError for the first that is wrong."""
+    """By name, those that count. A folder that is not there, or not to be entered, has none.
+
+    Raises EjbError for the first that is wrong.
+    """
     found: dict[str, Profile] = {}
     for folder in folders() if places is None else places:
-        for path in sorted(folder.glob("*.toml")):
+        try:
+            paths = sorted(folder.glob("*.toml"))
+        except OSError:  # a daemon's HOME may be another user's
+            continue
+        for path in paths:
             for profile in read_file(path):
                 found.setdefault(profile.name, profile)
     return found

@@ -35,6 +35,20 @@ def test_every_application_of_the_list_is_shipped_and_says_how_its_results_compa
     assert all(one.says for one in SHIPPED_PROFILES.values())
 
 
+def test_a_folder_that_is_not_to_be_entered_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, plain = tmp_path / "closed", Path.is_dir
+
+    def refused(self: Path) -> bool:
+        if self == closed:  # as `stat` below another user's HOME: root is refused nothing
+            raise PermissionError(13, "Permission denied", str(self))
+        return plain(self)
+
+    monkeypatch.setattr(Path, "is_dir", refused)
+    with pytest.raises(PermissionError):
+        list(closed.glob("*.toml"))
+    assert set(read_all([closed, SHIPPED])) == set(SHIPPED_PROFILES)
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [
