@@ -8,8 +8,10 @@ import grp
 import os
 import pwd
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from ejbd.config import Settings
 from ejbd.wire.rights import Role
@@ -18,6 +20,9 @@ OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 GROUP_MARK = "%"  # before the name of a group, as in sudoers
 KNOWN_S = 60.0  # after which the system is asked again: a user that has left a group is soon none of it
 MOST_KNOWN = 10_000
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def user_name(uid: int) -> str:
@@ -67,6 +72,24 @@ def entry_of(user: str) -> Entry:
     return Entry(ordinary, groups_of(user))
 
 
+class Kept(Generic[K, V]):
+    """What the system has said of late: asked in a thread, since a directory may be slow, and once in `KNOWN_S`."""
+
+    def __init__(self, ask: Callable[[K], V]) -> None:
+        self._ask = ask
+        self._known: dict[K, tuple[float, V]] = {}
+
+    async def of(self, key: K) -> V:
+        known = self._known.get(key)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        found = await asyncio.to_thread(self._ask, key)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = (time.monotonic() + KNOWN_S, found)
+        return found
+
+
 class Roles:
     """The roles that the settings give. A directory that is slow to answer keeps the event loop waiting for nothing."""
 
@@ -74,38 +97,21 @@ class Roles:
         self._always = {user_name(0), user_name(os.geteuid())}
         self._named = ((Role.ADMIN, settings.admins), (Role.OPERATOR, settings.operators))
         self._by_group = any(word.startswith(GROUP_MARK) for _, words in self._named for word in words)
-        self._known: dict[str, tuple[float, Entry]] = {}
-        self._names: dict[int, tuple[float, str]] = {}
+        self._entries = Kept[str, Entry](entry_of)
+        self._names = Kept[int, str](user_name)
 
     async def name_of(self, uid: int) -> str:
-        """:func:`user_name`, asked in a thread, and once in `KNOWN_S`."""
-        known = self._names.get(uid)
-        if known is not None and known[0] > time.monotonic():
-            return known[1]
-        found = await asyncio.to_thread(user_name, uid)
-        if len(self._names) >= MOST_KNOWN:
-            self._names.clear()
-        self._names[uid] = (time.monotonic() + KNOWN_S, found)
-        return found
+        """:func:`user_name`, as of the last minute."""
+        return await self._names.of(uid)
 
     async def of(self, user: str) -> Role:
         """The widest role of a user."""
         if user in self._always:
             return Role.ADMIN
-        groups = (await self._entry(user)).groups if self._by_group else frozenset()
+        groups = (await self._entries.of(user)).groups if self._by_group else frozenset()
         names = {GROUP_MARK + group for group in groups} | ({user} if not user.startswith(GROUP_MARK) else set())
         return next((role for role, words in self._named if names.intersection(words)), Role.USER)
 
     async def is_ordinary(self, user: str) -> bool:
         """Whether the system has an account of this name, and not root's: no other may be meant by a claim."""
-        return (await self._entry(user)).ordinary
-
-    async def _entry(self, user: str) -> Entry:
-        known = self._known.get(user)
-        if known is not None and known[0] > time.monotonic():
-            return known[1]
-        found = await asyncio.to_thread(entry_of, user)
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[user] = (time.monotonic() + KNOWN_S, found)
-        return found
+        return (await self._entries.of(user)).ordinary
