@@ -88,3 +88,8 @@ async def test_a_container_that_shows_no_program_is_looked_at_each_time(looks: C
     await looks.files.at(script(tmp_path, "srun ./heat"))
     found = await looks.files.at(script(tmp_path, "srun podman run img ./heat"))
     assert looks.begun == 2 and any("no profile is taken" in note for note in found.notes)
+
+
+async def test_a_script_that_launches_nothing_is_not_looked_at(looks: Counted, tmp_path: Path) -> None:
+    await looks.files.at(script(tmp_path, "./heat"))
+    assert looks.begun == 0

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ejbd.errors import EjbError
 from ejbd.files.userfiles import apart
 from ejbd.manager.facts.batchjob.pbsfolders import into_folders
-from ejbd.manager.facts.placing.appprofile import known, none_is_for, with_profile
+from ejbd.manager.facts.placing import appprofile
+from ejbd.manager.facts.placing.appprofile import none_is_for, with_profile
 from ejbd.manager.facts.placing.checkpointing import with_mpi
 from ejbd.manager.facts.placing.mpi import LOOK_S
 from ejbd.manager.facts.placing.mpirun import doubt, with_launcher
@@ -45,8 +45,6 @@ class FileLooks:
         def look() -> None:
             for step in (self._with_profile, _with_launcher, _with_mpi):
                 found.append(step(found[-1]))
-            with suppress(EjbError):
-                self._seen = self._now(), known(self._own)
 
         with suppress(TimeoutError):
             await apart(look, LOOK_S)
@@ -71,8 +69,14 @@ class FileLooks:
         return True
 
     def _with_profile(self, job: Reading) -> Reading:
-        spec, said = with_profile(job.spec, self._own, job.profiles)
+        spec, said = with_profile(job.spec, self._own, job.profiles, self._read)
         return replace(job, spec=spec, notes=(*job.notes, *([said] if said else ())))
+
+    def _read(self, own: bool) -> Mapping[str, Profile]:
+        began_s = self._now()
+        profiles = appprofile.known(own)
+        self._seen = began_s, profiles
+        return profiles
 
 
 def _with_launcher(job: Reading) -> Reading:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,8 @@ from ejbd.profiles.reading import SHIPPED, folders, matching, read_all, read_sen
 LOOK_S = 2.0
 MOST_INPUT_BYTES = 4 << 20
 MOST_LAUNCH_BYTES = 64 << 20
+
+Reader = Callable[[bool], Mapping[str, Profile]]
 
 
 def programs_of(spec: JobSpec) -> Iterator[list[str]]:
@@ -82,22 +84,27 @@ def none_is_for(spec: JobSpec, profiles: Mapping[str, Profile] | None) -> bool:
     """Whether it is plain without a look at any file that a job is run by none of these `profiles` (None: not read)."""
     if spec.engine not in ("auto", "profile") or spec.elastic is False:
         return spec.profile is None
-    if spec.engine == "profile" or profiles is None:
+    if spec.engine == "profile":
         return False
+    programs = list(programs_of(spec))
+    if profiles is None:
+        return not programs
     try:
-        return not any(matching(unwrapped(words, spec.cwd).program, profiles) for words in programs_of(spec))
+        return not any(matching(unwrapped(words, spec.cwd).program, profiles) for words in programs)
     except NotSeen:
         return False
 
 
-def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None) -> tuple[JobSpec, str]:
+def with_profile(
+    spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None, read_known: Reader | None = None
+) -> tuple[JobSpec, str]:
     """The job with the profile by which its application is run, where it may have one; and a note ("": none).
 
     It reads files. `sent`: profiles that came with the submission, which count first. `own`: the daemon runs jobs of
-    its own user alone, and reads that one's profiles, too. With engine `auto` the case has to be fit for it, as far as
-    that is seen; else another engine is taken. Of a profile that another user has sent that is left to the worker: its
-    patterns are never searched for by the daemon. Raises EjbError for profiles that are wrong, and for engine `profile`
-    alone.
+    its own user alone, and reads that one's profiles, too. `read_known`: in place of :func:`known`. With engine `auto`
+    the case has to be fit for it, as far as that is seen; else another engine is taken. Of a profile that another user
+    has sent that is left to the worker: its patterns are never searched for by the daemon. Raises EjbError for profiles
+    that are wrong, and for engine `profile` alone.
     """
     if spec.engine not in ("auto", "profile") or spec.elastic is False:
         return spec, ""
@@ -111,7 +118,7 @@ def with_profile(spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None
             raise
         note = f"{error.message}; none of the profiles that were sent is used"
     try:
-        others = known(own) if programs else {}
+        others = (read_known or known)(own) if programs else {}
     except EjbError:
         if spec.engine == "profile":
             raise
