@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+DAEMONS = "tests.fakes.nursery"
 _BESIDE = (
     *("psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "alembic.command"),
     *("uvicorn.protocols.http.auto", "uvicorn.lifespan.on", "uvicorn.loops.auto", "httpx"),
@@ -77,7 +78,7 @@ class Child:
 class Nursery:
     """`begin` as often as one likes; what it has begun outlives `close`. `module` calls :func:`serve`."""
 
-    def __init__(self, module: str = "tests.fakes.nursery") -> None:
+    def __init__(self, module: str = DAEMONS) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -223,14 +224,15 @@ def _daemon(argv: list[str]) -> int:
     return main(argv)
 
 
-_OF_THIS_PROCESS: list[Nursery] = []
+_OF_THIS_PROCESS: dict[str, Nursery] = {}
 
 
-def of_this_process() -> Nursery:
+def of_this_process(module: str = DAEMONS) -> Nursery:
     """The one of this process of pytest, made when it is first wanted. It ends with that process."""
-    if not _OF_THIS_PROCESS or not _OF_THIS_PROCESS[-1].lives:  # a test that stood still has its processes killed
-        _OF_THIS_PROCESS.append(Nursery())
-    return _OF_THIS_PROCESS[-1]
+    found = _OF_THIS_PROCESS.get(module)
+    if found is None or not found.lives:  # a test that stood still has its processes killed
+        found = _OF_THIS_PROCESS[module] = Nursery(module)
+    return found
 
 
 if __name__ == "__main__":

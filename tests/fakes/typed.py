@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from tests.fakes.nursery import Child, Nursery, serve
+from tests.fakes.nursery import Child, of_this_process, serve
 
 _BESIDE = ("httpx", "rich.console", "rich.table", "rich.text", "encodings.idna", "stringprep", "zoneinfo")
 _SELDOM = ("ejbd.cli.sim",)  # brings numpy and pictures
@@ -29,7 +29,9 @@ class Typed:
         # The nursery opens the ends that are written to, and these are closed then.
         files = [f"/proc/{os.getpid()}/fd/{write}" for _, write in ends]
         try:
-            self._child: Child = _nursery().begin_in(str(folder), words, environment, (os.devnull, *files))
+            self._child: Child = of_this_process("tests.fakes.typed").begin_in(
+                str(folder), words, environment, (os.devnull, *files)
+            )
         except BaseException:
             for read, _ in ends:
                 os.close(read)
@@ -78,16 +80,6 @@ class Typed:
         self._child.wait(60)
         self.stdout.close()
         self.stderr.close()
-
-
-_OF_THIS_PROCESS: list[Nursery] = []
-
-
-def _nursery() -> Nursery:
-    """The one of this process of pytest, made when it is first wanted. It ends with that process."""
-    if not _OF_THIS_PROCESS or not _OF_THIS_PROCESS[-1].lives:
-        _OF_THIS_PROCESS.append(Nursery("tests.fakes.typed"))
-    return _OF_THIS_PROCESS[-1]
 
 
 def _import_all() -> None:
