@@ -42,13 +42,20 @@ PAPER_TIES, PYSS_TIES, BATCH_TIES = 0, 1, 2
 
 
 @kernel
-def next_time(w: World) -> float:
-    """When the next event is; infinite where none is left."""
+def next_of_jobs(w: World) -> float:
+    """When the next submission or end is, or whatever else becomes of a job; infinite where none is left."""
     time = math.inf
     if w.count[NEXT] < len(w.submit):
         time = w.submit[w.count[NEXT]]
     if w.count[HEAPED] > 0 and w.heap_time[0] < time:
         time = w.heap_time[0]
+    return time
+
+
+@kernel
+def next_time(w: World) -> float:
+    """When the next event is; infinite where none is left."""
+    time = next_of_jobs(w)
     if w.count[KEPT] > 0:  # the turn of a J0 that stays may come
         time = min(time, max(w.clock[NOW], shadow_next(w.shadow)))
     return time
@@ -135,7 +142,7 @@ def step(w: World, policy: int, ties: int, rules: Rules) -> None:
     """One event and what follows from it; with `batch` ties all events of one time."""
     take_event(w, ties, rules)
     if ties == BATCH_TIES:
-        while next_time(w) <= w.clock[NOW]:
+        while next_of_jobs(w) <= w.clock[NOW]:  # the shadow's are not over before what follows
             take_event(w, ties, rules)
     react(w, policy, rules)
 

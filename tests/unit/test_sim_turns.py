@@ -14,7 +14,7 @@ from ejbd.errors import EjbError
 from ejbd.sim import engine
 from ejbd.sim.engine import PAPER_TIES, next_time, step
 from ejbd.sim.models import Model, generate
-from ejbd.sim.run import Policy, refuse_fault, run
+from ejbd.sim.run import Policy, Ties, refuse_fault, run
 from ejbd.sim.settings import Setting, Source, play, play_targets
 from ejbd.sim.swf import write_swf
 from ejbd.sim.turns import keep_turns
@@ -92,6 +92,17 @@ def test_jobs_that_are_not_elastic_are_harmed_less() -> None:
         ejb = run(load, Policy.EJB, parameters=given, plain=True, checking=True)
         others.append((ejb.end - easy.end)[ejb.elastic == 0].mean())
     assert others[1] < others[0]
+
+
+def test_all_of_a_second_at_once_come_to_an_end() -> None:
+    """With the ties of a batch system an event of the shadow is not waited for again and again."""
+    load = a_log(jobs=300)
+    for lambda_s in (0.0, 120.0):
+        given = BundlingParameters(
+            suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=lambda_s, j0_in_turn=True
+        )
+        ejb = run(load, Policy.EJB, ties=Ties.BATCH, parameters=given, plain=True, checking=True)
+        assert min(ejb.end) > 0
 
 
 def test_turns_are_refused_where_they_are_not_simulated(tmp_path: Path) -> None:
