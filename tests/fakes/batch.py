@@ -245,7 +245,7 @@ class MemoryBatch:
             if self.lose_stays:
                 self.lose_stays -= 1
                 raise BatchError("the batch system does not answer", transient=True)
-        if begin_in_s is not None:
+        if begin_in_s is not None and begins is None:
             self._call(f"begin {id} in {begin_in_s:g}")
             waits = (BatchState.PENDING, *((BatchState.HELD,) if self.holds_begins else ()))
             if id not in self.jobs or self.jobs[id].state not in waits:
@@ -255,6 +255,9 @@ class MemoryBatch:
             if id not in self.jobs or self.jobs[id].state is not BatchState.PENDING:
                 raise BatchError(f"job {id} is not pending any more", transient=False)
             self.jobs[id] = replace(self.jobs[id], reason="" if begins else "BeginTime", blocked=not begins)
+            self.begins.pop(id, None)
+            if begins is False and begin_in_s is not None:
+                self.begins[id] = self.clock() + begin_in_s
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
         self._call("waited-for", identity)

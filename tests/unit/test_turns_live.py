@@ -16,6 +16,7 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, Queu
 from ejbd.manager.facts.listing.roster import Roster
 from ejbd.manager.facts.room.turns import Turns
 from ejbd.manager.poll import turns as polled
+from ejbd.manager.rules.planning import turns as rule
 from ejbd.sim import engine
 from ejbd.sim.models import Model, generate
 from ejbd.sim.run import Policy, refuse_fault
@@ -37,18 +38,17 @@ from ejbd.sim.world import (
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
-RULES = BundlingParameters(
-    suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, lambda_s=200.0, j0_in_turn=True
-)
+RULES = BundlingParameters(suspend=True, order=Order.LEAST_WORK, guard=Guard.ON, delta=1.3, j0_in_turn=True)
 
 
 def shown(w: Any, staying: set[str]) -> tuple[ClusterView, Roster]:
     """A simulated world as a daemon would see it at a poll: which jobs wait and run, and what its own have done."""
     jobs, rows, subjobs = [], {}, {}
     waits = [w.queue[at] for at in range(w.count[QUEUED])]
+    # A job that is on its way to its J0 runs there, too: the batch system has started J0.
     runs = [
-        job for job in range(len(w.submit)) if w.start[job] >= 0.0 and w.mode[job] in (RIGID, ON_PLACE_HOLDER)
-        and w.end[job] <= 0.0
+        job for job in range(len(w.submit)) if w.start[job] >= 0.0 and w.end[job] <= 0.0 and job not in waits
+        and w.mode[job] in (RIGID, RUNNING, ON_PLACE_HOLDER)
     ]  # fmt: skip
     for job in [*waits, *runs]:
         elastic, name = w.mode[job] in (WAITING, RUNNING, ON_PLACE_HOLDER), str(job)
@@ -80,8 +80,9 @@ def shown(w: Any, staying: set[str]) -> tuple[ClusterView, Roster]:
     return view, Roster(rows, subjobs)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("lambda_s", [120.0, 200.0])
 @pytest.mark.parametrize("model", [Model.LUBLIN, Model.SHORT_HEAVY])
-def test_live_and_simulated_decide_alike(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_and_simulated_decide_alike(model: Model, lambda_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     log = generate(model, jobs=300, processors=64, seed=2, load=0.95, overestimate=10.0)
     load = workload_of(log, model.value, processors=64)
     wide = np.where(load.jobs.processors >= 8, ELASTIC, 0)
@@ -92,7 +93,7 @@ def test_live_and_simulated_decide_alike(model: Model, monkeypatch: pytest.Monke
         nonlocal staying, stayed
         keep_turns(w)
         view, roster = shown(w, staying)
-        wanted = polled.Wanted([], [])
+        wanted = polled.Wanted()
         for _ in polled.look(turns, view, roster, ["batch"], wanted):
             pass
         staying = (staying - {row.id for row in wanted.go}) | {row.id for row in wanted.stay}
@@ -103,7 +104,7 @@ def test_live_and_simulated_decide_alike(model: Model, monkeypatch: pytest.Monke
         stayed = max(stayed, len(there))
 
     monkeypatch.setattr(engine, "keep_turns", both)
-    rules = kernel_rules(RULES, arrays=False)
+    rules = kernel_rules(replace(RULES, lambda_s=lambda_s), arrays=False)
     while engine.next_time(w) < np.inf:
         engine.step(w, Policy.EJB, engine.PAPER_TIES, rules)
         refuse_fault(w)
@@ -132,10 +133,11 @@ def live(tmp_path: Path, store: Store) -> LiveWorld:
 NARROW = BatchJobView("90", "n", "eve", "batch", BatchState.RUNNING, 16, 1000.0, start_s=1_000_000.0)
 
 
-async def busy(live: LiveWorld) -> str:
+async def busy(live: LiveWorld, walltime_s: float = 1000.0) -> str:
     """Eve's job that runs on half of the machine; one of hers could use the rest, and waits; an elastic job of all."""
     live.batch.free = 16
-    live.batch.others = [NARROW, replace(NARROW, id="91", state=BatchState.PENDING, start_s=None)]
+    narrow = replace(NARROW, walltime_s=walltime_s)
+    live.batch.others = [narrow, replace(narrow, id="91", state=BatchState.PENDING, start_s=None)]
     job = await live.submit(32, walltime_s=1000.0)
     await live.poll(1)
     return job
@@ -173,6 +175,20 @@ async def test_a_daemon_that_starts_lets_go_what_no_turn_is_known_of(live: LiveW
     assert not stays(live, job) and not live.batch.of(f"ejb-{job}.0").blocked
     await live.poll(70)
     assert stays(live, job) and live.batch.of(f"ejb-{job}.0").blocked
+
+
+async def test_a_j0_that_stays_begins_by_itself_where_no_daemon_says_more(live: LiveWorld) -> None:
+    job = await busy(live, 5 * rule.STAYS_S)
+    await live.poll(70)
+    tag = f"ejb-{job}.0"
+    for _ in range(4):  # while the daemon is there it is said again, in time
+        await live.poll(rule.SAID_AGAIN_S)
+        assert stays(live, job) and live.batch.of(tag).blocked
+    said = len([call for call in live.batch.calls if call.startswith("stay")])
+    assert said == 5
+    live.clock.now += rule.STAYS_S + 1.0
+    live.batch.live()
+    assert not live.batch.of(tag).blocked, "it may begin though no daemon has let it"
 
 
 async def test_what_the_rule_has_kept_goes_where_it_is_switched_off(live: LiveWorld) -> None:

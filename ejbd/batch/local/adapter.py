@@ -185,7 +185,8 @@ class LocalBatch:
         """See :meth:`BatchSystem.update`. A walltime that is longer than the present one is refused."""
         refuse_others(identity)
         hold = hold if begins is None else not begins
-        await self._call("update", id=id, walltime_s=walltime_s, hold=hold, begin_in_s=begin_in_s)
+        ahead_s = None if begins is False else begin_in_s  # it is held until it is let begin
+        await self._call("update", id=id, walltime_s=walltime_s, hold=hold, begin_in_s=ahead_s)
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
         """See :meth:`BatchSystem.waited_for`. No job of the embedded cluster waits for another."""

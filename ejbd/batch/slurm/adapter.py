@@ -331,10 +331,10 @@ class SlurmBatch:
             change = commands.Hold(id, hold, self._timeout_s)
             await _change(acts, change.argv(), change.timeout_s, f"{'hold' if hold else 'release'} job {id}")
         if begins is not None:
-            let = commands.Begins(id, begins, self._timeout_s)
+            let = commands.Begins(id, begins, self._timeout_s, begin_in_s)
             doing = f"let job {id} begin" if begins else f"keep job {id} from beginning"
             await _change(acts, let.argv(), let.timeout_s, doing)
-        if begin_in_s is not None:
+        elif begin_in_s is not None:
             later = commands.BeginsIn(id, begin_in_s, self._timeout_s)
             await _change(acts, later.argv(), later.timeout_s, f"let job {id} begin in {begin_in_s:.0f} s")
 

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypedDict
 
 import structlog
 from sqlalchemy import select
@@ -30,11 +31,12 @@ from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.batchjob import begins
 from ejbd.manager.facts.context import Context
 from ejbd.manager.hands.hands import Hands
+from ejbd.manager.rules.planning import turns
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState
 from ejbd.store.store import Store
 from ejbd.store.transitions import move_intent
-from ejbd.wire.kinds import IntentKind
+from ejbd.wire.kinds import IntentKind, SubjobRole
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +44,14 @@ LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against i
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
 OTHERS_AT_ONCE = 8  # users for which something else than a submission goes on
 PATIENCE_S = 3.0  # that a pass waits for sessions and commands of a user that do not answer
+
+class _Change(TypedDict, total=False):
+    """Of :meth:`ejbd.batch.base.BatchSystem.update`."""
+
+    hold: bool
+    begins: bool
+    begin_in_s: float
+
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
 
@@ -336,15 +346,10 @@ class Executor:
         if lets:
             reach(CrashPoint.BEGIN_BEFORE_CALL)
         try:
-            shorter_s, ahead_s = await self.store.read(lambda s: self._of_begin(s, intent))
+            shorter_s, change = await self.store.read(lambda s: self._change_of(s, intent))
             if shorter_s is not None:
                 await self._shorten(identity, batch_ids[intent.id], shorter_s)
-            if ahead_s is not None:
-                await self.batch.update(identity, batch_ids[intent.id], begin_in_s=ahead_s)
-            elif lets or stays:
-                await self.batch.update(identity, batch_ids[intent.id], begins=lets)
-            else:
-                await self.batch.update(identity, batch_ids[intent.id], hold=intent.kind == IntentKind.HOLD)
+            await self.batch.update(identity, batch_ids[intent.id], **change)
         except BatchError as error:
             message, again = error.sentence(), error.transient or (lets and intent.attempts < LETTING_BEGIN)
             if again:
@@ -371,22 +376,23 @@ class Executor:
                 raise
             log.warning("not-shortened", batch_id=id, error=error.sentence())
 
-    def _of_begin(self, session: Session, intent: Intent) -> tuple[float | None, float | None]:
-        """What is changed about a batch job as it is let begin: its walltime, and in how many seconds it may.
+    def _change_of(self, session: Session, intent: Intent) -> tuple[float | None, _Change]:
+        """What is changed about a batch job: its walltime (None: not that), and what `update` is told.
 
-        The first is of a chain's next place holder that was queued for more, the second of an evolving job's. None:
-        nothing changes, as with any other action.
+        The walltime is of a chain's next place holder that was queued for more. An evolving job's may begin some seconds
+        later. A J0 is kept from beginning for a while at a time: were no daemon there, it would begin by itself then.
         """
-        if intent.kind != IntentKind.BEGIN:
-            return None, None
+        if intent.kind not in (IntentKind.BEGIN, IntentKind.STAY):
+            return None, {"hold": intent.kind == IntentKind.HOLD}
         subjob = session.get_one(Subjob, intent.subjob_id)
+        if intent.kind == IntentKind.STAY:
+            j0 = subjob.role == SubjobRole.PLACEHOLDER
+            return None, {"begins": False, "begin_in_s": turns.STAYS_S} if j0 else {"begins": False}
         spec = session.scalars(select(Job.spec).where(Job.id == intent.job_id)).one()
-        shorter = (spec.get("chain") or {}).get("shorter") == subjob.id
-        known = subjob.id in begins.begins_of(spec)
-        return (
-            subjob.walltime_s if shorter else None,
-            begins.begin_in_s(spec, subjob, self.clock()) if known else None,
-        )
+        walltime_s = subjob.walltime_s if (spec.get("chain") or {}).get("shorter") == subjob.id else None
+        if subjob.id in begins.begins_of(spec):
+            return walltime_s, {"begin_in_s": begins.begin_in_s(spec, subjob, self.clock())}
+        return walltime_s, {"begins": True}
 
 
 def _is_new(intent: Intent) -> bool:

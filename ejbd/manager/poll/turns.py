@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ejbd.core.alongside import JOBS_AT_ONCE, Alongside, Listed
 from ejbd.core.bundling.turns import STAY_AT_MOST, are_later, beyond_s, is_before
@@ -26,13 +26,18 @@ from ejbd.wire.kinds import SubjobRole
 ACTS_AT_ONCE = 50  # J0s that are made to stay or let go at one poll, each by a command of the batch system
 _PARTS = (SubjobRole.SUBJOB, SubjobRole.STANDBY, SubjobRole.ASIDE)  # of jobs that are in the shadow as a whole
 
+# Of ten thousand jobs each is asked at every poll.
+_OVER = frozenset(state for state in BatchState if state.ended)
+_RUN = frozenset(state for state in BatchState if state.holds_processors)
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """J0s, by their jobs, that are to stay from now on, and those that may go."""
+    """J0s that are to stay from now on, those of which that is to be said again, and those that may go."""
 
-    stay: list[SubjobRow]
-    go: list[SubjobRow]
+    stay: list[SubjobRow] = field(default_factory=list)
+    again: list[SubjobRow] = field(default_factory=list)
+    go: list[SubjobRow] = field(default_factory=list)
 
 
 def pieces(context: Callable[[], Context], view: ClusterView, roster: Roster) -> Iterator[None]:
@@ -42,11 +47,14 @@ def pieces(context: Callable[[], Context], view: ClusterView, roster: Roster) ->
     turns, on = ctx.memory.turns, rule.queues(ctx, view)
     if not on and not turns.shadows and not _any_stays(roster):
         return
-    found = Wanted([], [])
+    found = Wanted()
     yield from look(turns, view, roster, on, found)
     acts = [*((rule.goes, row) for row in found.go), *((rule.stays, row) for row in found.stay)]
+    acts += [(rule.stays_on, row) for row in found.again]
     for at, (act, row) in enumerate(acts[:ACTS_AT_ONCE], 1):
         carry_out(context(), act(context(), row.id))
+        if act is not rule.goes:
+            turns.said[row.id] = view.time_s
         if at % 8 == 0:
             yield
     yield
@@ -71,6 +79,7 @@ def look(turns: Turns, view: ClusterView, roster: Roster, on: Collection[str], f
                 job = roster.jobs.get(row.job_id)
                 if job is not None and not job.held:  # a user's hold is not let go with it
                     found.go.append(row)
+    turns.said = {id: at_s for id, at_s in turns.said.items() if id in staying}
     turns.refused &= {row.id for rows in roster.subjobs.values() for row in rows} if turns.refused else set()
 
 
@@ -114,10 +123,14 @@ def _look(
     waiting: list[tuple[str, SubjobRow | None]] = []
     there: set[str] = set()
     walltimes = {one.name: one.max_walltime_s for one in view.queues}
+    here: dict[str, bool] = {}  # by the queues that a job names
     for place, job in enumerate(view.jobs):
         if place % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
             yield
-        if job.state.ended or not any(name in queues for name in job.queue.split(",")):
+        state, named = job.state, job.queue
+        if named not in here:
+            here[named] = any(name in queues for name in named.split(","))
+        if state in _OVER or not here[named]:
             continue
         row = ours.get(job.mark)
         if row is not None and row.role in _PARTS:
@@ -125,11 +138,11 @@ def _look(
         elastic = row is not None and row.role == SubjobRole.PLACEHOLDER
         name = str(row.job_id) if row is not None and elastic else job.id
         there.add(name)
-        may_start = job.state is BatchState.PENDING and not job.blocked
-        if not may_start and not job.state.holds_processors and name not in known:
+        may_start = state is BatchState.PENDING and not job.blocked
+        waits = state not in _RUN
+        if not may_start and waits and name not in known:
             continue
-        walltime_s = walltimes.get(job.queue) if job.walltime_s is None else job.walltime_s
-        waits = not job.state.holds_processors
+        walltime_s = walltimes.get(named) if job.walltime_s is None else job.walltime_s
         begun_s = None if waits else job.start_s
         if begun_s is not None and not elastic:
             turns.begun[name] = begun_s
@@ -164,6 +177,8 @@ def _look(
         staying.add(row.id)
         if not row.stays:
             found.stay.append(row)
+        elif view.time_s - turns.said.get(row.id, -math.inf) >= rule.SAID_AGAIN_S:
+            found.again.append(row)
 
 
 def _may_stay(roster: Roster, job: str, on: Collection[str]) -> bool:

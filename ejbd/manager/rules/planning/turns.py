@@ -14,6 +14,8 @@ from ejbd.store.states import SubjobState
 from ejbd.wire.kinds import EventKind, IntentKind, JobKind, SubjobRole
 
 CODE = "j0_waits_for_turn"
+STAYS_S = 3600.0  # for so long the batch system keeps a J0 from beginning where no daemon says more
+SAID_AGAIN_S = STAYS_S / 2  # it is told so again
 _SEVERAL = ("chain", "evolving")  # jobs of several batch jobs, which have begins of their own
 
 
@@ -35,6 +37,13 @@ def stays(ctx: Context, subjob_id: str) -> Effects[None]:
     yield note(subjob, stays=True)
     yield tell(EventKind.SUBJOB_STAYS, job_id=job.id, subjob_id=subjob.id, code=CODE, reason=TOLD)
     yield Act(IntentKind.STAY, job.id, subjob=subjob)
+
+
+def stays_on(ctx: Context, subjob_id: str) -> Effects[None]:
+    """The batch system is told again that it is not to begin: by itself it would soon."""
+    subjob, job = _of(ctx, subjob_id)
+    if subjob is not None and job is not None and subjob.stays:
+        yield Act(IntentKind.STAY, job.id, subjob=subjob)
 
 
 def goes(ctx: Context, subjob_id: str) -> Effects[None]:
