@@ -21,6 +21,7 @@ from ejbd.batch.base import AsAsked, BatchSystem, Identity, SubmitRequest, Worke
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
 from ejbd.batch.pbs import PbsBatch
+from ejbd.batch.slurm import SlurmBatch
 from ejbd.core.room.windows import why_they_end, windows
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, Reservations
 from ejbd.errors import BatchError, Code
@@ -425,6 +426,30 @@ async def test_what_waits_is_kept_from_beginning_and_what_runs_is_not_touched(ba
     assert seen.state in (BatchState.PENDING, BatchState.HELD) and seen.planned_start_s is None
     await batch.adapter.update(ME, waits, begins=True)
     assert (await batch.ended(waits)).state is BatchState.COMPLETED
+
+
+async def test_what_is_kept_from_beginning_for_a_while_begins_by_itself(batch: Site) -> None:
+    """On Slurm; the embedded cluster holds it until it is let."""
+    if isinstance(batch.adapter, PbsBatch):
+        return  # it keeps none from beginning: see above
+    first = await batch.submit("sleep 300", tag="ejb-first", processors=TOTAL)
+    await batch.running(first)
+    waits = await batch.submit("true", tag="ejb-waits", processors=TOTAL)
+    await batch.adapter.update(ME, waits, begins=False, begin_in_s=3600.0)
+    await batch.adapter.update(ME, waits, begins=False, begin_in_s=8.0)  # what is said last holds
+    said_s = time.time()
+    await batch.adapter.cancel(ME, [first])
+    await batch.ended(first)
+    await asyncio.sleep(3)
+    seen = await batch.job(waits, lambda job: True)
+    assert seen.state in (BatchState.PENDING, BatchState.HELD)
+    if not isinstance(batch.adapter, SlurmBatch):
+        await batch.adapter.update(ME, waits, begins=True)
+        assert (await batch.ended(waits)).state is BatchState.COMPLETED
+        return
+    assert seen.blocked and seen.reason == "BeginTime" and seen.planned_start_s is not None
+    over = await batch.ended(waits)
+    assert over.state is BatchState.COMPLETED and over.start_s is not None and over.start_s >= said_s + 6.0
 
 
 async def test_shorten_the_walltime(batch: Site) -> None:

@@ -191,6 +191,21 @@ async def test_a_j0_that_stays_begins_by_itself_where_no_daemon_says_more(live: 
     assert not live.batch.of(tag).blocked, "it may begin though no daemon has let it"
 
 
+async def test_a_job_whose_j0_stays_borrows_room_and_the_windows_know_of_no_start_of_it(live: LiveWorld) -> None:
+    job = await busy(live, 5 * rule.STAYS_S)
+    live.batch.free = 0
+    await live.poll(70)
+    assert stays(live, job) and len(live.subjobs(job)) == 1
+    j0 = live.batch.of(f"ejb-{job}.0")
+    live.batch.jobs[j0.id] = replace(j0, planned_start_s=live.clock.now + 60.0)  # the begin, as Slurm lists it
+    live.batch.free = 16
+    await live.poll(1)
+    await live.poll(30)
+    assert stays(live, job)
+    assert [one.role for one in live.subjobs(job)] == ["placeholder", "subjob"]
+    assert live.subjobs(job)[1].walltime_s > 60.0
+
+
 async def test_what_the_rule_has_kept_goes_where_it_is_switched_off(live: LiveWorld) -> None:
     job = await busy(live)
     await live.poll(70)

@@ -116,12 +116,14 @@ class Roster:
     def known_in(self, view: ClusterView, by_user: bool = False) -> ClusterView:
         """The view, with the tags of those batch jobs of ours that have lost them, as their comment was changed.
 
+        A J0 that stays for its turn has no planned start: it is kept from beginning for a while at a time.
         `by_user`: a user's own `sbatch` says which number a subjob has, and that user can make it say any. So a batch
         job of another user than the subjob's is a stranger's.
         """
         claims: dict[str, list[SubjobRow]] = {}
         for row in (row for rows in self.subjobs.values() for row in rows if row.batch_id):
             claims.setdefault(row.batch_id, []).append(row)
+        stay = {row.tag for rows in self.subjobs.values() for row in rows if row.stays}
         jobs = []
         for job in view.jobs:
             if not (job.foreign or job.mark.startswith(TAG_PREFIX)):
@@ -131,6 +133,8 @@ class Roster:
                     job = replace(job, tag=own[-1].tag)
                 elif rows and not own:
                     job = replace(job, foreign=True)
+            if stay and job.planned_start_s is not None and job.mark in stay:
+                job = replace(job, planned_start_s=None, planned_nodes=())
             jobs.append(job)
         return replace(view, jobs=tuple(jobs))
 

@@ -83,7 +83,7 @@ class Decider:
 
     @cached_property
     def _too_early(self) -> set[str]:
-        """J0s that may not start yet, whatever room there is: by --begin, or by --dependency."""
+        """J0s that may not start yet, whatever room there is: by --begin, or by --dependency; or for their turn."""
         jobs = self.ctx.view.jobs if self.ctx.view else ()
         return {job.mark for job in jobs if job.blocked and job.reason in TOO_EARLY}
 
@@ -133,7 +133,7 @@ class Decider:
         j0 = world.placeholder
         unseen = j0 is not None and j0.state == SubjobState.PENDING and j0.tag not in self._listed
         unsent = j0 is not None and j0.state == SubjobState.PLANNED
-        early = j0 is not None and j0.tag in self._too_early
+        early = j0 is not None and not j0.stays and j0.tag in self._too_early  # what stays for its turn may borrow
         kept_back = unseen or unsent or early or world.job.held or bool(world.awaited)
         early = kept_back or self.ctx.now < world.job.not_before_s
         return early or self._starts_paused(world.job) or self._is_off(world.job.queue)
