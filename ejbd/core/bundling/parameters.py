@@ -123,6 +123,7 @@ class BundlingParameters(Parameters):
         Parameter(
             says="no elastic job starts on its J0 before its turn under plain EASY while others wait beyond theirs",
             more="it goes with the guard (docs/policies.md)",
+            queue=True,
         ),
     ] = False
 

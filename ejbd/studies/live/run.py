@@ -59,6 +59,7 @@ class LiveSetting:
     lambda_s: float = 5.0
     omax: int = 8
     suspend: bool = True
+    j0_in_turn: bool = True
     poll_s: float = 1.0
     patience_s: float = 1800.0
     within_h: float = 24.0
@@ -134,7 +135,7 @@ def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
     if elastic:
         setting = replace(
             setting, lambda_s=given["decision_lambda_s"], omax=given["omax"], suspend=given["suspend"],
-            poll_s=given["poll_s"],
+            j0_in_turn=given.get("j0_in_turn", False), poll_s=given["poll_s"],
         )  # fmt: skip
     quantum_s = given.get("walltime_quantum_s", SlurmRuns.quantum_s)  # documents of before were Slurm's
     again = _given(setting, _original(setting), told["procs"], quantum_s)
@@ -185,7 +186,8 @@ def _compared(
         walltime_quantum_s=quantum_s,
         suspend=setting.suspend,
         order=Order.LEAST_WORK,
-        guard=Guard.ON,  # as queues have it
+        guard=Guard.ON,  # as queues have it, and turns
+        j0_in_turn=setting.j0_in_turn,
         start_up_s=overheads.start_up_s,
         giving_back_s=overheads.giving_back_s,
     )
