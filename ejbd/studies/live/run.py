@@ -59,10 +59,10 @@ class LiveSetting:
     lambda_s: float = 5.0
     omax: int = 8
     suspend: bool = True
-    j0_in_turn: bool = True
     poll_s: float = 1.0
     patience_s: float = 1800.0
     within_h: float = 24.0
+    j0_in_turn: bool = True
 
 
 def live_comparison(
