@@ -466,4 +466,25 @@ FAULTS = (
         "pass",
         ("integration/test_store_migrations",),
     ),
+    Fault(
+        "what-stays-borrows-nothing",
+        "wrong rule",
+        "early = j0 is not None and not j0.stays and j0.tag in self._too_early",
+        "early = j0 is not None and j0.tag in self._too_early",
+        ("unit/test_turns_live",),
+    ),
+    Fault(
+        "a-stay-runs-out",
+        "dropped act",
+        "elif view.time_s - turns.said.get(row.id, -math.inf) >= rule.SAID_AGAIN_S:",
+        "elif False:",
+        ("unit/test_turns_live",),
+    ),
+    Fault(
+        "a-begin-is-a-plan",
+        "wrong rule",
+        "if stay and job.planned_start_s is not None and job.mark in stay:",
+        "if False:",
+        ("unit/test_turns_live",),
+    ),
 )
