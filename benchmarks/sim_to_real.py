@@ -10,7 +10,7 @@ nodes of 8 processors, has its nodes. Each play's JSON is put into OUT when it i
 played again, so that an interrupted run goes on. A play that fails is told, the others go on, and the exit code is 1;
 what it wrote stays (OUT/*.log and, with the daemon's database, OUT/*.dir).
 Then the tables, and OUT/sim-to-real.png, .svg and .pdf. `--again` makes only the simulations anew, from the same plays.
-`--free` tells beside them what EJB's decisions alone would change.
+`--free` tells beside them what EJB's decisions alone would change, and what they would without turns (or with them).
 
 The logs are those of the Parallel Workloads Archive, by their names there (TRACES/KTH-SP2-1996-2.swf.xz ...).
 """
@@ -170,18 +170,33 @@ def simulate_again(traces: Path, out: Path, wanted: list[Play]) -> None:
 
 
 def tell_free(pairs: list[Pair], traces: Path) -> None:
-    """What EJB would change if starts and ends of its jobs cost what they cost under EASY: its decisions alone."""
-    print("\nsimulated change, as measured; and with EASY's costs of starts and ends: all jobs, elastic, others (%)")
+    """What EJB would change if starts and ends of its jobs cost what they cost under EASY: its decisions alone.
+
+    And as measured, but with turns where it was played without them, and without where it was played with them.
+    """
+    print("\nsimulated change, as measured; with EASY's costs of starts and ends; as measured, turns switched: all jobs,")
+    print("elastic, others (%)")
+    sums: dict[tuple[int, str], list[float]] = {}
     for pair in pairs:
         trace = traces / LOGS[pair.name.rsplit("-", 1)[0]].file
         paid, costs = pair.ejb["overheads"], pair.easy["overheads"]
         free = {**costs, "elastic_arrival_s": costs["arrival_s"], "start_up_s": 0.0, "giving_back_s": 0.0}
         free["move_s"] = paid["move_s"]
+        given = pair.ejb["parameters"]
+        switched = {**given, "j0_in_turn": not given.get("j0_in_turn", False)}
         found = []
-        for overheads in (paid, free):
-            again = Pair(pair.name, pair.easy, simulated_again({**pair.ejb, "overheads": overheads}, trace))
+        for at, (overheads, parameters) in enumerate(((paid, given), (free, given), (paid, switched))):
+            told = simulated_again({**pair.ejb, "overheads": overheads, "parameters": parameters}, trace)
+            again = Pair(pair.name, pair.easy, told)
             found.append(" ".join(f"{mean_change(again, group):+6.1f}" for group in GROUPS if group in pair.ejb))
-        print(f"{pair.name:10} {found[0]:24} {found[1]}", flush=True)
+            for group in GROUPS:
+                if group in pair.ejb:
+                    both = sums.setdefault((at, group), [0.0, 0.0])
+                    for of, play in enumerate((again.easy, again.ejb)):
+                        both[of] += play[group]["jobs"] * play[group]["simulated"]["mean_turnaround_s"]
+        print(f"{pair.name:10} {found[0]:24} {found[1]:24} {found[2]}", flush=True)
+    each = [" ".join(f"{100 * (sums[at, g][1] / sums[at, g][0] - 1):+6.1f}" for g in GROUPS) for at in range(3)]
+    print(f"{'all':10} {each[0]:24} {each[1]:24} {each[2]}", flush=True)
 
 
 def mean_change(pair: Pair, group: str) -> float:
