@@ -174,7 +174,9 @@ def tell_free(pairs: list[Pair], traces: Path) -> None:
 
     And as measured, but with turns where it was played without them, and without where it was played with them.
     """
-    print("\nsimulated change, as measured; with EASY's costs of starts and ends; as measured, turns switched: all jobs,")
+    print(
+        "\nsimulated change, as measured; with EASY's costs of starts and ends; as measured, turns switched: all jobs,"
+    )
     print("elastic, others (%)")
     sums: dict[tuple[int, str], list[float]] = {}
     for pair in pairs:

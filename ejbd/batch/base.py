@@ -248,8 +248,8 @@ class BatchSystem(Protocol):
         """Give a job another walltime (a longer one where its user may), or hold or release a pending one.
 
         Or let a pending one begin after so many seconds (`begin_in_s`; 0: now), or keep it from beginning, and let it.
-        With both it is kept from beginning for so many seconds, where the batch system can do that, and else until it is
-        let. What is kept from beginning keeps its place in the queue; a job that runs is left alone (BatchError).
+        With both it is kept from beginning for so many seconds, where the batch system can do that, and else until it
+        is let. What is kept from beginning keeps its place in the queue; a job that runs is left alone (BatchError).
         """
         ...
 

@@ -45,6 +45,7 @@ SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones d
 OTHERS_AT_ONCE = 8  # users for which something else than a submission goes on
 PATIENCE_S = 3.0  # that a pass waits for sessions and commands of a user that do not answer
 
+
 class _Change(TypedDict, total=False):
     """Of :meth:`ejbd.batch.base.BatchSystem.update`."""
 
@@ -379,8 +380,8 @@ class Executor:
     def _change_of(self, session: Session, intent: Intent) -> tuple[float | None, _Change]:
         """What is changed about a batch job: its walltime (None: not that), and what `update` is told.
 
-        The walltime is of a chain's next place holder that was queued for more. An evolving job's may begin some seconds
-        later. A J0 is kept from beginning for a while at a time: were no daemon there, it would begin by itself then.
+        The walltime is of a chain's next place holder that was queued for more. An evolving job's may begin some
+        seconds later. A J0 is kept from beginning for a while at a time: were no daemon there, it would begin then.
         """
         if intent.kind not in (IntentKind.BEGIN, IntentKind.STAY):
             return None, {"hold": intent.kind == IntentKind.HOLD}
