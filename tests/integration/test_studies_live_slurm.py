@@ -61,7 +61,9 @@ def the_second_starts_early(told: Any, folder: Path) -> None:
     first, second, _ = told["each"]
     assert second["live"][0] < first["live"][1]
     assert second["simulated"][0] < first["simulated"][1]
-    assert told["overheads"]["start_up_s"] > 0 and told["overheads"]["pace"] > 0
+    costs = told["overheads"]
+    # Slurm cuts a start to whole seconds, so that a quick one may take none.
+    assert costs["start_up_s"] >= 0 and costs["pace"] > 0 and costs["elastic_arrival_s"] > costs["arrival_s"]
     assert (folder / "state" / "ejbd.sqlite").is_file()
 
 
