@@ -178,7 +178,7 @@ def tell_free(pairs: list[Pair], traces: Path) -> None:
         "\nsimulated change, as measured; with EASY's costs of starts and ends; as measured, turns switched: all jobs,"
     )
     print("elastic, others (%)")
-    sums: dict[tuple[int, str], list[float]] = {}
+    made: tuple[list[Pair], ...] = ([], [], [])
     for pair in pairs:
         trace = traces / LOGS[pair.name.rsplit("-", 1)[0]].file
         paid, costs = pair.ejb["overheads"], pair.easy["overheads"]
@@ -186,25 +186,25 @@ def tell_free(pairs: list[Pair], traces: Path) -> None:
         free["move_s"] = paid["move_s"]
         given = pair.ejb["parameters"]
         switched = {**given, "j0_in_turn": not given.get("j0_in_turn", False)}
-        found = []
-        for at, (overheads, parameters) in enumerate(((paid, given), (free, given), (paid, switched))):
+        for again, overheads, parameters in zip(made, (paid, free, paid), (given, given, switched), strict=True):
             told = simulated_again({**pair.ejb, "overheads": overheads, "parameters": parameters}, trace)
-            again = Pair(pair.name, pair.easy, told)
-            found.append(" ".join(f"{mean_change(again, group):+6.1f}" for group in GROUPS if group in pair.ejb))
-            for group in GROUPS:
-                if group in pair.ejb:
-                    both = sums.setdefault((at, group), [0.0, 0.0])
-                    for of, play in enumerate((again.easy, again.ejb)):
-                        both[of] += play[group]["jobs"] * play[group]["simulated"]["mean_turnaround_s"]
-        print(f"{pair.name:10} {found[0]:24} {found[1]:24} {found[2]}", flush=True)
-    each = [" ".join(f"{100 * (sums[at, g][1] / sums[at, g][0] - 1):+6.1f}" for g in GROUPS) for at in range(3)]
-    print(f"{'all':10} {each[0]:24} {each[1]:24} {each[2]}", flush=True)
+            again.append(Pair(pair.name, pair.easy, told))
+        print(" ".join([f"{pair.name:10}", *(f"{mean_changes(again[-1:]):24}" for again in made)]), flush=True)
+    print(" ".join([f"{'all':10}", *(f"{mean_changes(again):24}" for again in made)]), flush=True)
 
 
-def mean_change(pair: Pair, group: str) -> float:
-    """Of the simulated mean turnaround, over all simulations, in per cent."""
-    easy, ejb = (play[group]["simulated"]["mean_turnaround_s"] for play in (pair.easy, pair.ejb))
-    return float(100.0 * (ejb / easy - 1.0))
+def mean_changes(pairs: list[Pair]) -> str:
+    """Of each group the change of the simulated mean turnaround of all jobs, over all simulations, in per cent."""
+    found = []
+    for group in GROUPS:
+        there = [pair for pair in pairs if group in pair.ejb]
+        if there:
+            easy, ejb = (
+                sum(one[group]["jobs"] * one[group]["simulated"]["mean_turnaround_s"] for one in plays)
+                for plays in ([pair.easy for pair in there], [pair.ejb for pair in there])
+            )
+            found.append(f"{100 * (ejb / easy - 1):+6.1f}")
+    return " ".join(found)
 
 
 def pairs_of(told: Mapping[Play, Any], windows: list[str], rounds: int) -> list[Pair]:

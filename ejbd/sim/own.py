@@ -32,7 +32,7 @@ from ejbd.plugins.policies import BUNDLING, known_policy
 from ejbd.sim import progress
 from ejbd.sim.cluster import EJB, schedule, start_rigid
 from ejbd.sim.elastic import advance, become_elastic, carry_out_placeholder, held_processors
-from ejbd.sim.engine import BATCH_TIES, next_time, take_event
+from ejbd.sim.engine import BATCH_TIES, next_of_jobs, next_time, take_event
 from ejbd.sim.invariants import check
 from ejbd.sim.malleable import run_malleable
 from ejbd.sim.metrics import Outcome
@@ -184,7 +184,7 @@ class _Asking:
         while next_time(w) < math.inf and w.count[FAULT] == 0:
             take_event(w, ties, self.rules)
             if ties == BATCH_TIES:
-                while next_time(w) <= w.clock[NOW]:
+                while next_of_jobs(w) <= w.clock[NOW]:
                     take_event(w, ties, self.rules)
             self.react()
             if checking:

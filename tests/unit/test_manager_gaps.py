@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ejbd.api.models import Explanation
-from ejbd.batch.slurm.commands import Begins
+from ejbd.batch.slurm.commands import Begins, BeginsIn
 from ejbd.cli.show.jobs import walltime_lines
 from ejbd.config import Elasticity
 from ejbd.core.speculation.sending import TRIES
@@ -362,5 +362,5 @@ def test_the_classes_of_a_job_the_nearest_first() -> None:
 
 def test_what_slurm_is_told() -> None:
     assert Begins("7", False).argv()[-1] == "StartTime=now+1000days"
-    assert Begins("7", False, ahead_s=3600.0).argv()[-1] == "StartTime=now+3600"
+    assert BeginsIn("7", 3600.0).argv()[-1] == "StartTime=now+3600"
     assert replace(Begins("7", False), begins=True).argv()[-1] == "StartTime=now"

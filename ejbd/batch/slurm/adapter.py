@@ -330,13 +330,13 @@ class SlurmBatch:
         if hold is not None:
             change = commands.Hold(id, hold, self._timeout_s)
             await _change(acts, change.argv(), change.timeout_s, f"{'hold' if hold else 'release'} job {id}")
-        if begins is not None:
-            let = commands.Begins(id, begins, self._timeout_s, begin_in_s)
-            doing = f"let job {id} begin" if begins else f"keep job {id} from beginning"
-            await _change(acts, let.argv(), let.timeout_s, doing)
-        elif begin_in_s is not None:
+        if begin_in_s is not None:
             later = commands.BeginsIn(id, begin_in_s, self._timeout_s)
             await _change(acts, later.argv(), later.timeout_s, f"let job {id} begin in {begin_in_s:.0f} s")
+        elif begins is not None:
+            let = commands.Begins(id, begins, self._timeout_s)
+            doing = f"let job {id} begin" if begins else f"keep job {id} from beginning"
+            await _change(acts, let.argv(), let.timeout_s, doing)
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
         self._acts(identity)

@@ -200,20 +200,15 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """Put the begin of a pending job far ahead, or take that off; its priority stays. Refused of one that runs.
-
-    `ahead_s`: so far (None: no end is foreseen).
-    """
+    """Put the begin of a pending job far ahead, or take that off; its priority stays. Refused of one that runs."""
 
     id: str
     begins: bool
     timeout_s: float = 20.0
-    ahead_s: float | None = None
 
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])
-        ahead = NOT_YET if self.ahead_s is None else _in(self.ahead_s)
-        return ["scontrol", "update", f"JobId={id}", f"StartTime={'now' if self.begins else ahead}"]
+        return ["scontrol", "update", f"JobId={id}", f"StartTime={'now' if self.begins else NOT_YET}"]
 
 
 @dataclass(frozen=True, slots=True)

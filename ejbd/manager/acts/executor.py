@@ -45,6 +45,10 @@ SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones d
 OTHERS_AT_ONCE = 8  # users for which something else than a submission goes on
 PATIENCE_S = 3.0  # that a pass waits for sessions and commands of a user that do not answer
 
+_UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
+
+_EXECUTING = select(Intent.id).where(Intent.state == IntentState.EXECUTING)
+
 
 class _Change(TypedDict, total=False):
     """Of :meth:`ejbd.batch.base.BatchSystem.update`."""
@@ -52,11 +56,6 @@ class _Change(TypedDict, total=False):
     hold: bool
     begins: bool
     begin_in_s: float
-
-
-_UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
-
-_EXECUTING = select(Intent.id).where(Intent.state == IntentState.EXECUTING)
 
 
 class _Turns:

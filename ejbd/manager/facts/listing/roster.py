@@ -121,9 +121,11 @@ class Roster:
         job of another user than the subjob's is a stranger's.
         """
         claims: dict[str, list[SubjobRow]] = {}
+        stay: set[str] = set()
         for row in (row for rows in self.subjobs.values() for row in rows if row.batch_id):
             claims.setdefault(row.batch_id, []).append(row)
-        stay = {row.tag for rows in self.subjobs.values() for row in rows if row.stays}
+            if row.stays:
+                stay.add(row.tag)
         jobs = []
         for job in view.jobs:
             if not (job.foreign or job.mark.startswith(TAG_PREFIX)):
