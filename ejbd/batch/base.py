@@ -327,8 +327,9 @@ class WorkerScript:
     `python` runs on the compute node (3.8 or later), `worker` is the zipapp in the spool, `subjob_dir` the subjob's own
     folder there (token, exit file, log). `exit_file` gets the exit code in decimal by an atomic rename. Where
     `end_file` is there when the script begins, the script starts nothing, and ends with the code in that file.
-    `at_once`: the job's own script is to begin before any worker, if its standing order says so yet. `python_at`: a
-    path that is taken in place of `python` on nodes that have it ("": none is).
+    `at_once`: the job's own script is to begin before any worker, if its standing order says so yet. `at_once_if`: it
+    is if there is a byte in that file by then. `python_at`: a path that is taken in place of `python` on nodes that
+    have it ("": none is).
     """
 
     python: str
@@ -336,6 +337,7 @@ class WorkerScript:
     subjob_dir: Path
     exit_file: Path
     at_once: bool = False
+    at_once_if: Path | None = None
     python_at: str = ""
 
     @property
@@ -350,6 +352,11 @@ class WorkerScript:
     def begun_file(self) -> Path:
         """There once the job's own script is what runs."""
         return self.subjob_dir / "alone" / "begun"
+
+    @property
+    def claim_file(self) -> Path:
+        """There once the standing order is carried out, or void."""
+        return self.subjob_dir / "alone" / "claim.json"
 
 
 async def mailing(own: str | None, batch: BatchSystem) -> Mailing:

@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from ejbd.core.parameters import Declared, Parameters, declared, of_queues
 from ejbd.core.policy import Policy, UnknownPolicy
+from ejbd.core.shortruns import PLAIN_BELOW
 from ejbd.plugins.batches import on_or_off
 from ejbd.plugins.policies import BUNDLING, known_policy, queue_policies
 
@@ -116,12 +117,22 @@ class QueueSettings(BaseModel):
             "is below so many times what elastic starts and ends took here (docs/policies.md); 0: none is",
         ),
     ] = 0.0
+    plain_below: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1000,
+            description="J0 also runs a job that can be moved without workers if its application's runs were short. "
+            "That is below so many times what elastic starts and ends took here (docs/policies.md). 0: none is",
+        ),
+    ] = PLAIN_BELOW
     plain_j0: Annotated[
         Literal["on", "off"],
         BeforeValidator(on_or_off),
         Field(
             description="whether J0 runs a job as sbatch would, without workers. Only what has not begun before, "
-            "and cannot be moved or wired up (docs/policies.md). Slurm alone; never where `alone_after_s` is 0"
+            "and needs no wire-up: what cannot be moved, and short runs (docs/policies.md). Slurm alone; never where "
+            "`alone_after_s` is 0"
         ),
     ] = "on"
     stop_when_late: Annotated[

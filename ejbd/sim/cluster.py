@@ -11,7 +11,7 @@ from ejbd.core.kernel import kernel
 from ejbd.core.lasting import FEWEST_RUNS, noted
 from ejbd.core.lateness import with_one_more
 from ejbd.core.shadow import shadow_learns
-from ejbd.core.shortruns import is_short, learned, runs_are_short
+from ejbd.core.shortruns import is_short, learned, taken_for_short
 from ejbd.sim.heap import set_event
 from ejbd.sim.world import (
     ASKED,
@@ -201,7 +201,7 @@ def start_rigid(w: World, job: int) -> None:
     w.mode[job] = RIGID
     w.start[job] = now
     seconds = w.run[job]
-    if w.candidate[job] != STAYS_RIGID and not passes_through(w, job):
+    if w.candidate[job] != STAYS_RIGID and not is_taken_for_short(w, job):
         seconds += w.clock[LAUNCH_S] + w.clock[RELEASE_S]
     set_event(w, job, now + seconds, JOB_ENDS)
 
@@ -217,19 +217,21 @@ def learn_run(w: World, job: int) -> None:
     w.count[RUNS] += 1
     if w.count[RUNS] >= FEWEST_RUNS:
         w.clock[RUNS_S] = w.clock[RUN_SQUARES] / w.clock[RUN_WORK]
-    like = w.likes[job]
-    if like >= 0:
-        short = is_short(w.run[job], w.clock[SHORT_S], 1.0)
-        w.like_bits[like], w.like_runs[like], w.like_short[like] = learned(
-            w.like_bits[like], w.like_runs[like], w.like_short[like], short
-        )
+    short = is_short(w.run[job], w.clock[SHORT_S], 1.0)
+    for like in (w.likes[job], w.kin[job]):
+        if like >= 0:
+            w.like_bits[like], w.like_runs[like], w.like_short[like] = learned(
+                w.like_bits[like], w.like_runs[like], w.like_short[like], short
+            )
 
 
 @kernel
-def passes_through(w: World, job: int) -> bool:
-    """Whether a job that could start at once is passed through, since runs like it are short."""
-    like = w.likes[job]
-    return like >= 0 and runs_are_short(w.like_runs[like], w.like_short[like])
+def is_taken_for_short(w: World, job: int) -> bool:
+    """Whether a job that begins in its own shape needs no workers, since runs like it are short."""
+    like, kin = w.likes[job], w.kin[job]
+    if like < 0:
+        return False
+    return taken_for_short(w.like_runs[like], w.like_short[like], w.like_runs[kin], w.like_short[kin])
 
 
 @kernel

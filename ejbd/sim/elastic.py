@@ -27,6 +27,7 @@ from ejbd.sim.cluster import (
     dequeue,
     give_back,
     hold,
+    is_taken_for_short,
     learn_run,
 )
 from ejbd.sim.heap import drop_event, set_event
@@ -45,6 +46,7 @@ from ejbd.sim.world import (
     LAUNCH_S,
     NOW,
     ON_PLACE_HOLDER,
+    PLAIN_J0S,
     QUEUED,
     RELEASE_S,
     RELEASING,
@@ -391,7 +393,7 @@ def complete(w: World, job: int, rules: Rules) -> None:
     drop_event(w, job)
     if w.count[TURNS] != 0:
         shadow_learns(w.shadow, job, w.run[job], now)
-    if w.clock[RELEASE_S] > 0.0:
+    if w.clock[RELEASE_S] > 0.0 and w.without_workers[job] == 0:
         w.mode[job] = RELEASING
         set_event(w, job, now + w.clock[RELEASE_S], APPLICATION_ENDS)
     else:
@@ -522,8 +524,11 @@ def carry_out_placeholder(w: World, job: int, choice: int, seconds: float, rules
         w.moves[job] += 1
     else:
         w.work[job] = 0.0
-        w.stalled[job] = now + w.clock[LAUNCH_S]
-        seconds += w.clock[LAUNCH_S]
+        if w.count[PLAIN_J0S] != 0 and w.start[job] < 0.0 and is_taken_for_short(w, job):
+            w.without_workers[job] = 1
+        launch_s = w.clock[LAUNCH_S] * (1 - w.without_workers[job])
+        w.stalled[job] = now + launch_s
+        seconds += launch_s
     if w.start[job] < 0.0:
         w.start[job] = now
     w.expected[job] = now + seconds

@@ -12,7 +12,7 @@ import math
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import kernel
 from ejbd.core.shadow import shadow_next
-from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, passes_through, schedule, start_rigid
+from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, is_taken_for_short, schedule, start_rigid
 from ejbd.sim.elastic import application_event, become_elastic, begin_on_j0, placeholder_started
 from ejbd.sim.folding import fold_back, unfold
 from ejbd.sim.heap import drop_event, rank_of
@@ -111,7 +111,7 @@ def react(w: World, policy: int, rules: Rules) -> None:
         starts = schedule(w, policy)
         for index in range(starts):
             job = w.started[index]
-            stays = w.candidate[job] == STAYS_RIGID or rules.beyond <= 1.0 or passes_through(w, job)
+            stays = w.candidate[job] == STAYS_RIGID or rules.beyond <= 1.0 or is_taken_for_short(w, job)
             if w.mode[job] == RIGID and (policy != EJB or stays):
                 start_rigid(w, job)
             elif w.mode[job] == RIGID:

@@ -77,6 +77,7 @@ def run(
     again: float = 1,
     folds: bool = False,
     short_runs: float = 0.0,
+    plain_below: float = 0.0,
     stops: bool = False,
     look: Callable[[World], None] | None = None,
 ) -> Outcome:
@@ -91,7 +92,8 @@ def run(
     compiling may be worth it. `folds`: with the guard, jobs are folded in place for one that waits where that does, and
     only else checkpointed. `short_runs`: candidates
     that could start at once are rigid where runs like them took less than so many times what starts and ends cost
-    (:mod:`ejbd.core.shortruns`); 0: none is. `stops`: a queue where elastic jobs have lately been late makes none
+    (:mod:`ejbd.core.shortruns`); 0: none is. `plain_below` (in place of it): these pay no start and no end on a J0
+    that begins them after a wait, either. `stops`: a queue where elastic jobs have lately been late makes none
     elastic for a while (:mod:`ejbd.core.lateness`). `look` is shown the world every few events, and may change it.
     Raises SimulationError where an invariant does not hold.
     """
@@ -99,8 +101,9 @@ def run(
     if candidates is None:
         candidates = workload.jobs.processors >= min_processors
     wanted = np.where(candidates, ELASTIC if keep_placeholder else WITHOUT_J0, STAYS_RIGID)
-    cost_s = costs.launch_s + costs.release_s + asked.start_up_s
-    likes = alike(workload) if short_runs > 0.0 and policy is Policy.EJB else None
+    cost_s = max(costs.launch_s, asked.start_up_s) + costs.release_s
+    times = plain_below or short_runs
+    likes = alike(workload) if times > 0.0 and policy is Policy.EJB else None
     rows, width = (512, 32) if policy is Policy.EJB else (0, 4)
     way = Way.PLAIN if plain else Way.AUTO
     elapsed_s = kernels_s = 0.0
@@ -109,8 +112,8 @@ def run(
         def make(arrays: bool, rows: int = rows, width: int = width) -> tuple[Any, ...]:
             w = new_world(
                 workload.jobs, workload.processors, wanted, elastic_rows=rows, width=width, plain=not arrays,
-                costs=costs, unit=unit, folds=folds, likes=likes, short_s=short_runs * cost_s,
-                stops=stops, turns=policy is Policy.EJB and keeps_turns(asked),
+                costs=costs, unit=unit, folds=folds, likes=likes, short_s=times * cost_s,
+                plain_j0s=plain_below > 0.0, stops=stops, turns=policy is Policy.EJB and keeps_turns(asked),
             )  # fmt: skip
             return w, int(policy), int(ties), kernel_rules(asked, arrays=arrays), checking
 
@@ -130,11 +133,14 @@ def run(
 
 
 def alike(workload: Workload) -> Any:
-    """For each job the number of those that are like it: of one user, at one width. -1: its user is not known."""
+    """For each job the numbers of those that are like it: of one user at one width, and at any (two rows). -1: its user
+    is not known."""
     if workload.users is None:
-        return np.full(len(workload), -1)
+        return np.full((2, len(workload)), -1)
     both = np.stack([workload.users, workload.jobs.processors], axis=1)
-    return np.where(workload.users < 0, -1, np.unique(both, axis=0, return_inverse=True)[1].reshape(-1))
+    like = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+    kin = 1 + like.max(initial=-1) + np.unique(workload.users, return_inverse=True)[1].reshape(-1)
+    return np.where(workload.users < 0, -1, np.stack([like, kin]))
 
 
 def _game(

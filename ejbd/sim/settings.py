@@ -46,7 +46,7 @@ def names(policy: str = BUNDLING) -> tuple[str, ...]:
     """Everything that can be set of a simulation."""
     others = ("cancel-j0", "fold", "one-node", "memory", "default-memory", "arrivals", "poll")
     shaping = ("reshape", "reshape-most")
-    costs = ("launch", "release", "short-runs", "stops")
+    costs = ("launch", "release", "short-runs", "plain-below", "stops")
     return ("policy", "ties", "trim", *_CHOICES, *others, *shaping, *costs, *policy_keys(policy))
 
 
@@ -76,7 +76,8 @@ class Setting:
     in place for one that waits where that does. `poll_s`: a manager that looks so often keeps the margins of a live
     one; 0: it keeps none, as in the paper. `memory`: bounds how many ranks share a processor. `launch_s`, `release_s`:
     what a live manager takes until ranks run, and until processors are free again. `short_runs`: candidates that
-    could start at once are rigid where runs like them took less than so many times that. `stops`: no job is made
+    could start at once are rigid where runs like them took less than so many times that. `plain_below`: so is what a J0
+    begins. `stops`: no job is made
     elastic for a while where they have been late. `changed`: what was set, by its name.
     """
 
@@ -94,6 +95,7 @@ class Setting:
     launch_s: float = 0.0
     release_s: float = 0.0
     short_runs: float = 0.0
+    plain_below: float = 0.0
     stops: bool = False
     changed: tuple[tuple[str, str], ...] = ()
 
@@ -173,8 +175,8 @@ class Setting:
             return replace(self, **{f"{key}_s": _at_least(float(value), 0)})
         if key == "stops":
             return replace(self, stops=_SWITCH[value])
-        if key == "short-runs":
-            return replace(self, short_runs=_at_least(float(value), 0))
+        if key in ("short-runs", "plain-below"):
+            return replace(self, **{key.replace("-", "_"): _at_least(float(value), 0)})
         if key == "reshape":
             return replace(self, parameters=replace(self.parameters, rungs=_law(value, self.parameters.rungs)))
         if key == "reshape-most":
@@ -285,7 +287,7 @@ def play(
         report["parameters"]["arrivals"] = setting.arrivals
     if setting.fold:
         report["parameters"]["fold"] = True
-    for name in ("launch_s", "release_s", "short_runs", "stops"):
+    for name in ("launch_s", "release_s", "short_runs", "plain_below", "stops"):
         if getattr(setting, name) and setting.policy is Policy.EJB:
             report["parameters"][name] = getattr(setting, name)
     if setting.poll_s and setting.policy is Policy.EJB:
@@ -316,6 +318,7 @@ def _outcome(workload: Workload, setting: Setting, *, checking: bool, again: flo
         again=again,
         folds=setting.fold,
         short_runs=setting.short_runs,
+        plain_below=setting.plain_below,
         stops=setting.stops,
     )
 
@@ -328,13 +331,13 @@ def _candidates(workload: Workload, setting: Setting) -> Any:
 
 def _refuse_for_own(setting: Setting) -> None:
     costs = setting.poll_s or setting.launch_s or setting.release_s or setting.short_runs or setting.stops
-    costs = costs or keeps_turns(setting.parameters)
+    costs = costs or setting.plain_below or keeps_turns(setting.parameters)
     if not setting.keep_placeholder or setting.parameters.node_limit >= 0 or costs or setting.fold:
         named = "a fair order" if setting.elastic == BUNDLING else setting.elastic
         raise EjbError(
             Code.INVALID,
-            "--cancel-j0, --fold, --one-node and --poll, and launch, release, short-runs, stops and j0-in-turn, are "
-            f"for EJB's own policy only, not for {named}",
+            "--cancel-j0, --fold, --one-node and --poll, and launch, release, short-runs, plain-below, stops and "
+            f"j0-in-turn, are for EJB's own policy only, not for {named}",
         )
 
 

@@ -31,7 +31,8 @@ FOLDS = 15
 WATCHES, LATE_BITS, LATE_ENDS, LATE, STOPS = range(16, 21)
 # Of :mod:`ejbd.sim.turns`: 1 where it is on; jobs that its shadow has seen; J0s that stay in the queue.
 TURNS, SEEN, KEPT = range(21, 24)
-COUNTS = 24
+PLAIN_J0S = 24  # 1 where a J0 runs what is taken for short without workers
+COUNTS = 25
 # Entries of `clock`. WEIGHED: see :class:`Learned`. Then come the costs of candidates, :class:`Costs`, and its
 # margins, and what is learned of how long runs last (:mod:`ejbd.core.lasting`).
 NOW, IDLE_S, QUEUED_S, SHADOW, WEIGHED, LAUNCH_S, RELEASE_S, SLACK_S, KEEP_S, POLL_S, START_UP_S, TAIL_S = range(12)
@@ -104,14 +105,14 @@ class World(NamedTuple):
     """The state of one simulation.
 
     Jobs are numbered in the order of their submission. `submit`, `run` (true), `walltime`, `processors`, `most_ranks`
-    (that may share a processor, by their memory), `candidate`, `points` and `likes` describe them and are not written
-    to (but `candidate`, where a queue has stopped); `promised` is when J0 was to start; `planned` becomes the request
-    once it is outlived. `start`, `end`, `used` (processor-seconds), `subjobs` and `moves` are what becomes of them. The
-    first QUEUED entries of `queue` wait, in order; the first DUE of `ends` and `freed` are the planned releases; the
-    `heap` has the next event of everything that runs. `gives_back` flags the jobs that are being suspended for a
-    waiting one. Until `meanwhile_until` the ranks of a job that grows do `meanwhile` work a second where they are, and
-    are counted as stalled. `held` is a row for each elastic job that runs, the first `leaving` subjobs of which are
-    being left until `leave_at`.
+    (that may share a processor, by their memory), `candidate`, `points`, `likes` and `kin` describe them and are not
+    written to (but `candidate`, where a queue has stopped); `without_workers` flags jobs that their J0 runs so;
+    `promised` is when J0 was to start; `planned` becomes the request once it is outlived. `start`, `end`, `used`
+    (processor-seconds), `subjobs` and `moves` are what becomes of them. The first QUEUED entries of `queue` wait, in
+    order; the first DUE of `ends` and `freed` are the planned releases; the `heap` has the next event of everything
+    that runs. `gives_back` flags the jobs that are being suspended for a waiting one. Until `meanwhile_until` the ranks
+    of a job that grows do `meanwhile` work a second where they are, and are counted as stalled. `held` is a row for
+    each elastic job that runs, the first `leaving` subjobs of which are being left until `leave_at`.
     """
 
     submit: Floats
@@ -123,6 +124,8 @@ class World(NamedTuple):
     planned: Floats
     points: Any
     likes: Ints
+    kin: Ints
+    without_workers: Ints
     like_bits: Ints
     like_runs: Ints
     like_short: Ints
@@ -234,14 +237,16 @@ def new_world(
     folds: bool = False,
     likes: Any = None,
     short_s: float = 0.0,
+    plain_j0s: bool = False,
     stops: bool = False,
     turns: bool = False,
 ) -> World:
     """An empty cluster of `total` processors before the first submission; `plain`: of lists, for interpreted kernels.
 
     `unit`: processors of a node, whole ones of which are reserved for the head of the queue (EASY and EJB). `folds`:
-    jobs are folded in place before one is checkpointed for a waiting job. `likes`: for each job a number of the jobs
-    that are like it, from 0 (-1: it is like none); runs below `short_s` are short ones.
+    jobs are folded in place before one is checkpointed for a waiting job. `likes`: two rows, with for each
+    job a number of the jobs that are like it, and one of those at any width, from 0 (-1: it is like none); runs below
+    `short_s` are short ones. `plain_j0s`: such jobs pay no start and no end on a J0 that begins them.
     `stops`: no job becomes elastic for a while where they have been late (:mod:`ejbd.core.lateness`). `turns`: J0s may
     have to stay in the queue (:mod:`ejbd.core.bundling.turns`).
     """
@@ -283,8 +288,9 @@ def new_world(
     known = jobs.learned
     clock[WEIGHED] = 0.0 if known is None else known.share
     clock[SHORT_S] = 0.0 if likes is None else short_s
-    alike = ints(n, -1) if likes is None else given(likes)
-    kinds = 1 + max(0, max(alike, default=0))
+    counts[PLAIN_J0S] = int(plain_j0s)
+    alike, kin = (ints(n, -1), ints(n, -1)) if likes is None else (given(likes[0]), given(likes[1]))
+    kinds = 1 + max(0, max(alike, default=0), max(kin, default=0))
     spare = ints(rows)
     for index in range(rows):
         spare[index] = rows - 1 - index
@@ -293,7 +299,7 @@ def new_world(
         ints(n, UNBOUNDED) if jobs.most_ranks is None else given(jobs.most_ranks), given(candidates),
         given(jobs.walltime if known is None else known.planned),
         given(np.zeros((n, 0)) if known is None else known.points),
-        alike, ints(kinds), ints(kinds), ints(kinds), floats(n, np.inf),
+        alike, kin, ints(n), ints(kinds), ints(kinds), ints(kinds), floats(n, np.inf),
         new_shadow(n + 1 if turns else 1, total, unit, ints, floats),
         floats(n, -1.0), floats(n, -1.0), floats(n), floats(n), ints(n), ints(n),
         counts, clock, ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ejbd.core.shortruns import FEWEST_RUNS
 from tests.acceptance.journeys import nothing_left
 from tests.acceptance.sites import POLL_S, SlurmSite
 from tests.fakes.daemon import FAST, Daemon, until
@@ -144,6 +145,32 @@ def test_what_nothing_can_move_runs_in_its_j0_as_under_sbatch(cluster: SlurmClus
     assert daemon.client.post(f"/v1/jobs/{lasts}/cancel").is_success
     assert daemon.wait(lasts)["state"] == "cancelled"
     nothing_left(daemon, SlurmSite(cluster, daemon.folder), lasts)
+
+
+def test_what_can_be_moved_does_so_where_runs_like_it_are_short(cluster: SlurmCluster, daemon: Daemon) -> None:
+    """Ten runs are learned of. The J0 of the eleventh was in the queue before the first of them ended."""
+    others = full(cluster)
+    told = "#!/bin/bash\n#SBATCH --ntasks=4 --time=5 --output=%j.out\n"
+    moves = {"overrides": {"engine": "application", "elastic": "on"}}
+    first = [
+        script_job(daemon, script=told.replace("=4", "=2") + "srun sleep 0\n", **moves) for _ in range(FEWEST_RUNS)
+    ]
+    last = script_job(daemon, script=told + "echo $(env | grep -c EJB.SUB)\nsrun sleep 0\n", **moves)
+    (id,) = waits(cluster, daemon, *first, last)[-1:]
+    cluster.run("scontrol", "hold", id)
+    cluster.run("scancel", others)
+    for job in first:
+        assert daemon.wait(job)["state"] == "completed", daemon.trace(job)()
+        assert "worker.registered" in daemon.kinds(job)
+    marks = [path for path in (daemon.state / "spool" / "short").rglob("*") if path.is_file()]
+    until(lambda: any(path.stat().st_size for path in marks), "no mark says that runs were short", 60)
+    cluster.run("scontrol", "release", id)
+    row = daemon.wait(last)
+    assert (row["state"], row["elastic"]) == ("completed", False), daemon.trace(last)()
+    kinds = daemon.kinds(last)
+    assert kinds.count("job.alone") == 1 and "worker.registered" not in kinds, kinds
+    assert (daemon.folder / f"{id}.out").read_text() == "0\n"
+    nothing_left(daemon, SlurmSite(cluster, daemon.folder), last)
 
 
 COMPLETES_S = 8  # well below the silence after which workers are given up: a daemon is back within a second or two

@@ -158,6 +158,20 @@ def test_what_its_order_lets_begin_at_once_does_so_once(tmp_path: Path) -> None:
     assert begins(site) == 1, "once only"
 
 
+def test_a_mark_lets_it_begin_at_once_if_it_says_so_by_then(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    site = Site(tmp_path, at_once=False, at_once_if=str(mark))
+    for _ in range(2):
+        assert begins(site) == BEGINS_ALONE and not (site.j0 / "alone" / "begun").exists(), "it says nothing"
+        assert orders.begun_s(site.spool, JOB, J0) is None
+        mark.touch()
+    mark.write_bytes(b"1")
+    begins(site)
+    assert (site.j0 / "alone" / "begun").exists() and orders.begun_at_once(site.spool, JOB, J0)
+    mark.unlink()
+    assert begins(site) == 1, "once only, whatever the mark says now"
+
+
 def test_what_is_void_or_does_not_say_so_waits_for_workers(tmp_path: Path) -> None:
     void, plain, none = Site(tmp_path / "a", at_once=True), Site(tmp_path / "b"), Site(tmp_path / "c", at_once=True)
     assert orders.withdraw(void.spool, JOB, J0)

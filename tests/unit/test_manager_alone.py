@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
+from ejbd.core.overhead import Hop
+from ejbd.core.shortruns import FEWEST_RUNS, NEWEST_RUNS
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.facts.placing import plain
 from ejbd.manager.facts.placing.plain import is_plain
 from ejbd.manager.hands import orders
 from ejbd.manager.jobspec import JobKind, JobSpec
+from ejbd.store.models import Overhead, PastRun
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
@@ -241,6 +245,33 @@ async def test_workers_that_do_not_come_since_they_have_begun_cost_no_j0(live: L
 PLAIN: dict[str, Any] = {**SCRIPT, "mpi": "none", "begins_again": True}
 
 
+def remember(live: LiveWorld, runs: int, run_s: float, *, application: str, processors: int = 16) -> None:
+    """So many newer runs of an application, and that a start took 3 s."""
+
+    def write(session: Session) -> None:
+        known = session.query(PastRun).count()
+        for at in range(known, known + runs):
+            session.add(
+                PastRun(
+                    key=at, user="ada", application=application, processors=processors, input_class="", run_s=run_s,
+                    requested_s=100.0, outcome="completed", end_s=float(at),
+                )
+            )  # fmt: skip
+        if not known:
+            session.add(
+                Overhead(
+                    hop=Hop.READY.value, queue="batch", application="", job_id="a", subjob_id="a.1", at_s=1.0,
+                    processors=processors, seconds=3.0,
+                )
+            )  # fmt: skip
+
+    live.store.write_sync(write)
+
+
+def is_marked(live: LiveWorld, job: str) -> bool:
+    return bool(text(order(live, job)["at_once_if"]))
+
+
 @pytest.fixture
 def on_slurm(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> LiveWorld:
     """The J0s of this world can run a script before any worker."""
@@ -285,6 +316,52 @@ async def test_what_nothing_can_move_begins_at_once_in_its_j0(on_slurm: LiveWorl
 async def test_what_a_worker_does_something_for_does_not(on_slurm: LiveWorld, other: dict[str, Any]) -> None:
     job = await waiting(on_slurm, {**PLAIN, **other})
     assert not order(on_slurm, job)["at_once"]
+
+
+async def test_what_can_be_moved_begins_at_once_where_runs_like_it_are_short(on_slurm: LiveWorld) -> None:
+    live = on_slurm
+    remember(live, 1, 20.0, application="b")
+    job = await waiting(live, {**PLAIN, "engine": "application"})
+    assert not order(live, job)["at_once"] and not is_marked(live, job)
+    remember(live, FEWEST_RUNS, 20.0, application="heat")
+    await live.poll(1)
+    assert is_marked(live, job), "20 s are short beside twenty times 3 s"
+    remember(live, 2, 90.0, application="heat")
+    await live.poll(1)
+    assert not is_marked(live, job), "two in twelve were long"
+    remember(live, NEWEST_RUNS, 20.0, application="b")
+    await live.poll(1)
+    assert not is_marked(live, job), "another application"
+    own = folder(live, job) / "own"
+    own.write_text(json.dumps({"begun": {"order": order(live, job)["id"], "at_s": 1.0, "node": "n1", "at_once": True}}))
+    live.batch.start(f"ejb-{job}.0")
+    os.link(own, folder(live, job) / "claim.json")
+    await live.poll(5)
+    (told,) = (data for kind, data in live.events(job) if kind == "job.alone")
+    assert "runs like it are short" in told["reason"] and not live.job(job).elastic
+
+
+async def test_runs_at_any_width_count_where_its_own_are_too_few(on_slurm: LiveWorld) -> None:
+    live = on_slurm
+    remember(live, FEWEST_RUNS, 20.0, application="heat", processors=2)
+    remember(live, FEWEST_RUNS - 1, 90.0, application="heat", processors=4)
+    narrow, wide = [await waiting(live, {**PLAIN, "engine": "application", "processes": n}) for n in (2, 8)]
+    assert is_marked(live, narrow)
+    assert not is_marked(live, wide), "nine in nineteen were long"
+    remember(live, NEWEST_RUNS, 20.0, application="heat", processors=4)
+    await live.poll(1)
+    assert is_marked(live, wide)
+
+
+MPIRUN = {"script": "#!/bin/sh\nmpirun ./heat\n"}
+
+
+@pytest.mark.parametrize("other", [MPIRUN, {"restartable": True}], ids=["mpi", "saves"])
+async def test_short_runs_that_workers_do_something_for_have_them(on_slurm: LiveWorld, other: dict[str, Any]) -> None:
+    live = on_slurm
+    assert order(live, await waiting(live, {**PLAIN, "engine": "application", **other}))["at_once_if"] is None
+    live.settings.queues["default"] = live.settings.queues["default"].model_copy(update={"plain_below": 0.0})
+    assert order(live, await waiting(live, {**PLAIN, "engine": "application"}))["at_once_if"] is None
 
 
 async def test_a_queue_can_say_so_and_one_that_lends_processors_does(on_slurm: LiveWorld) -> None:

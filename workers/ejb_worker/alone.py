@@ -226,7 +226,7 @@ def _takes(subjob: Subjob) -> bool:
         order, claim = order_of(subjob), claim_of(subjob)
     except OrderError:
         return False
-    if order is None or not order.get("at_once"):
+    if order is None or not (order.get("at_once") or claim is not None or _is_marked(order)):
         return False
     if claim is None:
         try:
@@ -235,6 +235,15 @@ def _takes(subjob: Subjob) -> bool:
             pass  # a disk that is full, or has no links
         claim = claim_of(subjob)
     return bool(claim and claim.get("order") == order["id"])
+
+
+def _is_marked(order: Dict[str, Any]) -> bool:
+    """Whether the mark that the order names says by now that runs like the job are short."""
+    mark = order.get("at_once_if")
+    try:
+        return bool(mark) and os.stat(str(mark)).st_size > 0
+    except OSError:
+        return False
 
 
 class _NoOutput(Exception):

@@ -75,6 +75,9 @@ finish "${{ended:-$code}}"
 
 
 # Before the workers, for a job that they could do nothing for. The code alone may be the job's own.
+_IF_SHORT = r"""if [ -e {begun} ] || {{ [ -s {mark} ] && [ ! -e {claim} ]; }}; then
+{at_once}fi
+"""
 _AT_ONCE = r"""{alone} --at-once yes &
 step=$!
 to_its_end
@@ -97,8 +100,6 @@ def worker_script(request: WorkerScript, kill_wait_s: float) -> str:
     if kill_wait_s > 2 * WORKERS_OWN_S:
         words += ["--grace-s", f"{kill_wait_s - WORKERS_OWN_S:g}"]
     alone = shlex.join(alone_words(request))
-    begun, told = (shlex.quote(str(path)) for path in (request.begun_file, request.told_file))
-    at_once = _AT_ONCE.format(alone=alone, alone_code=BEGINS_ALONE, begun=begun, told=told) if request.at_once else ""
     return _SUBJOB.format(
         exit_file=shlex.quote(str(request.exit_file)),
         end_at_once=end_at_once(request, "finish"),
@@ -106,8 +107,21 @@ def worker_script(request: WorkerScript, kill_wait_s: float) -> str:
         worker=shlex.join(words),
         alone_code=BEGINS_ALONE,
         alone=alone,
-        at_once=at_once,
+        at_once=_at_once(request, alone),
     )
+
+
+def _at_once(request: WorkerScript, alone: str) -> str:
+    """What comes before the workers."""
+    begun, told, claim = (
+        shlex.quote(str(path)) for path in (request.begun_file, request.told_file, request.claim_file)
+    )
+    lines = _AT_ONCE.format(alone=alone, alone_code=BEGINS_ALONE, begun=begun, told=told)
+    if request.at_once:
+        return lines
+    if request.at_once_if is None:
+        return ""
+    return _IF_SHORT.format(begun=begun, mark=shlex.quote(str(request.at_once_if)), claim=claim, at_once=lines)
 
 
 def rigid_command(argv: Sequence[str], processors: int) -> str:

@@ -16,6 +16,7 @@ from ejbd.config import Settings
 from ejbd.errors import EjbError
 from ejbd.manager.acts import numbers, submitted
 from ejbd.manager.acts.carrying import carry_out
+from ejbd.manager.acts.shortmarks import ShortMarks
 from ejbd.manager.facts import drains
 from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.batchjob import begins, passing, pbsvariables, standing, subjobrequests, variables
@@ -45,14 +46,16 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Files:
     """What was read and written before a submission: the job's specification, the secret of its workers, and what a
-    passed-through job needs. `plain`: an elastic job's script needs nothing of EJB to run in J0. `python_at`: where
-    the workers' Python is, if a script stands before it."""
+    passed-through job needs. `plain`: an elastic job's script needs nothing of EJB to run in J0. `mark`: a file that
+    says whether runs like a plain one were short. `python_at`: where the workers' Python is, if a script stands before
+    it."""
 
     spec: JobSpec
     secret: str
     script: Path | None = None
     hook: Path | None = None
     plain: bool = False
+    mark: Path | None = None
     python_at: str = ""
 
 
@@ -74,6 +77,7 @@ class Asking:
         self._hands = hands
         self._context = context
         self._clock = clock
+        self.marks = ShortMarks(store, hands, context)
 
     def make_files(self, id: int) -> Files:
         """The files that a subjob's workers read, or a passed-through job's sbatch. Repeatable."""
@@ -81,9 +85,11 @@ class Asking:
         def look(session: Session) -> tuple[Job, str, bool, bool]:
             subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
             job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
-            return job, subjob.id, subjob.releasing, subjob.role == SubjobRole.PLACEHOLDER
+            j0 = subjob.role == SubjobRole.PLACEHOLDER
+            may_be_plain = j0 and standing.may_be_plain(self._context(session), job)
+            return job, subjob.id, subjob.releasing, may_be_plain
 
-        job, subjob, releasing, j0 = self._store.read_sync(look)
+        job, subjob, releasing, may_be_plain = self._store.read_sync(look)
         spec = JobSpec.from_json(job.spec)
         if releasing:  # it is not wanted any more: its end needs none of its user's files
             return Files(spec, "")
@@ -95,9 +101,10 @@ class Asking:
         secret = new_secret()
         folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
-            at_once = j0 and self.settings.traits.begins_at_once and job.engine == "none"
-            plain = at_once and is_plain_in_time(spec)
-            return Files(spec, secret, plain=plain, python_at=python_behind(self.settings.worker_python))
+            plain = may_be_plain and is_plain_in_time(spec)
+            mark = self.marks.mark_for(job, spec) if plain and job.engine != "none" else None
+            python_at = python_behind(self.settings.worker_python)
+            return Files(spec, secret, plain=plain, mark=mark, python_at=python_at)
         script, hook = passing.file_to_submit(spec, folder, spool.files), None
         if self.settings.traits.exit_hook and (text := hook_for(spec, spool.exit_file(job.id, subjob))):
             hook = folder / "bash-env"
@@ -136,12 +143,17 @@ class Asking:
         move_intent(session, intent, IntentState.EXECUTING, now, attempt=intent.attempts + 1)
         intent.attempts += 1
         one_node = node_limit.one_node_only(world, subjob)
-        order = standing.order_for(world, subjob, files.spec, self._batch, files.plain)
-        at_once = order is not None and bool(order.content["at_once"])
-        return Identity(job.user), self._request(world, subjob, one_node, files, behind, at_once), order
+        order = standing.order_for(world, subjob, files.spec, self._batch, files.plain, files.mark)
+        return Identity(job.user), self._request(world, subjob, one_node, files, behind, order), order
 
     def _request(
-        self, world: JobWorld, subjob: Subjob, one_node: bool, files: Files, behind: str, at_once: bool
+        self,
+        world: JobWorld,
+        subjob: Subjob,
+        one_node: bool,
+        files: Files,
+        behind: str,
+        order: standing.Order | None,
     ) -> SubmitRequest:
         job, view, spec = world.job, world.ctx.view, files.spec
         spool = world.spool
@@ -163,7 +175,8 @@ class Asking:
             worker=spool.worker,
             subjob_dir=folder,
             exit_file=spool.exit_file(job.id, subjob.id),
-            at_once=at_once,
+            at_once=order is not None and bool(order.content["at_once"]),
+            at_once_if=None if order is None else files.mark,
             python_at=files.python_at,
         )
         j0 = subjob.role in (SubjobRole.PLACEHOLDER, SubjobRole.STANDBY)  # the next J0 of a chain

@@ -110,6 +110,7 @@ class Executor:
         """
         self._heard()
         await self._take_up()
+        await self.asking.marks.refresh()
         now = self.clock()
         most = self._refill(now)
         left, by_user = self._left.keys(), self.hands.by_user

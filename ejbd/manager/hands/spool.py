@@ -140,6 +140,10 @@ class Spool:
         self.files.put(path, b"", 0o600)
         return path
 
+    def short_mark(self, kind: str, processes: int) -> Path:
+        """The file that says whether runs of a kind of job were short at that width: it has a byte then."""
+        return self.root / "short" / kind / str(processes)
+
     def dmtcp_plugin(self) -> str | None:
         """The plugin that lets DMTCP restart ranks on several hosts, if it was built and proved on this site."""
         name = Path("dmtcp", "libejbmove.so")

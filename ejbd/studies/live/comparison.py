@@ -199,11 +199,12 @@ def simulated_times(
     margins: Margins = NO_MARGINS,
     unit: int = 1,
     plain: bool = False,
+    plain_below: float = 0.0,
 ) -> JobTimes:
     """The simulation of what is played, with the measured overheads put in. `slack_s`, `margins`: as in :class:`Costs`.
 
     `elastic`: flags of the jobs that run the program, and may be elastic under EJB. `unit`: processors of a node, where
-    whole nodes are reserved.
+    whole nodes are reserved. `plain_below`: the queue's.
     """
     jobs = workload.jobs
     wide = np.asarray(elastic)
@@ -227,8 +228,10 @@ def simulated_times(
     order = np.argsort(arrivals, kind="stable")
     walltime = np.maximum(jobs.walltime, run_s + np.where(candidate, costs.launch_s + costs.release_s, 0.0))
     shifted = Jobs(arrivals[order], run_s[order], walltime[order], jobs.processors[order], jobs.id[order])
+    # A manager measures this part of it. All elastic jobs are of one user, and run one program.
+    below = plain_below * (overheads.start_up_s + overheads.giving_back_s) / (costs.launch_s + costs.release_s or 1.0)
     outcome = run(
-        Workload(workload.name, workload.processors, shifted),
+        Workload(workload.name, workload.processors, shifted, users=np.where(candidate[order], 0, -1)),
         policy,
         ties=Ties.BATCH,
         parameters=parameters,
@@ -236,6 +239,7 @@ def simulated_times(
         plain=plain,
         costs=costs,
         unit=unit,
+        plain_below=below,
     )
     back = np.empty_like(order)
     back[order] = np.arange(order.size)

@@ -15,6 +15,7 @@ from ejbd.core.bundling.parameters import BundlingParameters, Guard, Order
 from ejbd.core.cost import move_cost
 from ejbd.core.room.slots import margins_of
 from ejbd.core.room.walltimes import slack
+from ejbd.core.shortruns import PLAIN_BELOW
 from ejbd.errors import Code, EjbError
 from ejbd.sim.accounts import read_log
 from ejbd.sim.run import Policy
@@ -63,6 +64,7 @@ class LiveSetting:
     patience_s: float = 1800.0
     within_h: float = 24.0
     j0_in_turn: bool = True
+    plain_below: float = PLAIN_BELOW
 
 
 def live_comparison(
@@ -136,6 +138,7 @@ def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
         setting = replace(
             setting, lambda_s=given["decision_lambda_s"], omax=given["omax"], suspend=given["suspend"],
             j0_in_turn=given.get("j0_in_turn", False), poll_s=given["poll_s"],
+            plain_below=given.get("plain_below", 0.0),
         )  # fmt: skip
     quantum_s = given.get("walltime_quantum_s", SlurmRuns.quantum_s)  # documents of before were Slurm's
     again = _given(setting, _original(setting), told["procs"], quantum_s)
@@ -203,11 +206,12 @@ def _compared(
         times = simulated_times(
             submitted, policy, parameters, given.wide, overheads,
             slack_s=slack(cost.kept_s, margins), margins=margins, unit=unit, plain=True,
+            plain_below=setting.plain_below,
         )  # fmt: skip
         simulations.append(times)
     document = comparison(workload, policy, given.wide, overheads, live, simulations, given.counted)
     told: dict[str, Any] = {"node_procs": unit, "min_procs": setting.min_processors, "walltime_quantum_s": quantum_s}
     if policy is Policy.EJB:
         told |= {key: value for key, value in asdict(parameters).items() if value != float("inf")}
-        told |= {"decision_lambda_s": setting.lambda_s, "poll_s": setting.poll_s}
+        told |= {"decision_lambda_s": setting.lambda_s, "poll_s": setting.poll_s, "plain_below": setting.plain_below}
     return {**document, "parameters": told}

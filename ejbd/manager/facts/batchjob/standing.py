@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
@@ -16,6 +17,7 @@ from sqlalchemy import select
 from ejbd.batch.base import BatchSystem
 from ejbd.manager.facts.batchjob import passing, pbsvariables, variables
 from ejbd.manager.facts.batchjob.output import output_paths
+from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
 from ejbd.manager.jobspec import JobKind, JobSpec
@@ -35,10 +37,31 @@ class Order:
     script: str | None
 
 
-def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem, plain: bool = False) -> Order | None:
+def may_be_plain(ctx: Context, job: Job) -> bool:
+    """Whether workers may be left out of the job's J0: nothing can move it, or runs like it may turn out to be short.
+
+    Nothing of its text has been looked at.
+    """
+    settings = ctx.queue_settings(job.queue)
+    if not job.elastic or not ctx.settings.traits.begins_at_once:
+        return False
+    if settings.plain_j0 == "off" or settings.in_place == "on":
+        return False
+    return job.engine == "none" or settings.plain_below > 0.0
+
+
+def order_for(
+    world: JobWorld,
+    subjob: Subjob,
+    spec: JobSpec,
+    batch: BatchSystem,
+    plain: bool = False,
+    mark: Path | None = None,
+) -> Order | None:
     """The order for a J0 that is about to be submitted; None where its job has to wait for a daemon.
 
-    `plain`: its launches need nothing of EJB (:func:`ejbd.manager.facts.placing.plain.is_plain`).
+    `plain`: its launches need nothing of EJB (:func:`ejbd.manager.facts.placing.plain.is_plain`). `mark`: the file that
+    says, as J0 starts, whether runs like it are short.
     """
     ctx, job = world.ctx, world.job
     after_s = ctx.settings.limits.alone_after_s
@@ -60,6 +83,7 @@ def order_for(world: JobWorld, subjob: Subjob, spec: JobSpec, batch: BatchSystem
         "id": secrets.token_hex(8),
         "after_s": min(after_s, MOST_PART * subjob.walltime_s),
         "at_once": plain and _is_held_by_nothing(world, spec),
+        "at_once_if": None if mark is None else str(mark),
         "processors": subjob.processors,
         "script": str(path),
         "digest": hashlib.sha256(script.encode()).hexdigest(),
@@ -80,10 +104,7 @@ def _is_held_by_nothing(world: JobWorld, spec: JobSpec) -> bool:
     ever started, nothing would be known of DMTCP.
     """
     ctx, job = world.ctx, world.job
-    settings = ctx.queue_settings(job.queue)
-    if settings.plain_j0 == "off" or settings.in_place == "on":
-        return False
-    return job.engine == "none" and (spec.engine == "none" or bool(ctx.offers))
+    return may_be_plain(ctx, job) and job.engine == "none" and (spec.engine == "none" or bool(ctx.offers))
 
 
 def _of_young_array(world: JobWorld) -> bool:

@@ -166,7 +166,12 @@ class History:
 
 def application_of(user: str, spec: JobSpec, engine: str) -> str:
     """The name under which measurements are kept: `user:processes:engine:program`."""
-    return f"{user}:{spec.processes}:{engine}:{program_of(spec)[:LONGEST_NAME]}"[:512]
+    return measured_as(user, spec.processes, engine, program_of(spec))
+
+
+def measured_as(user: str, processes: int, engine: str, program: str) -> str:
+    """The same of a program at any width."""
+    return f"{user}:{processes}:{engine}:{program[:LONGEST_NAME]}"[:512]
 
 
 def program_of(spec: JobSpec) -> str:

@@ -2,47 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from sqlalchemy import select
 
 from ejbd.core.cost import Source
 from ejbd.core.overhead import Hop, expected
-from ejbd.core.shortruns import FEWEST_RUNS, NEWEST_RUNS, is_short, runs_are_short
+from ejbd.core.shortruns import FEWEST_RUNS, NEWEST_RUNS, is_short, taken_for_short
 from ejbd.manager.facts.context import Context
-from ejbd.manager.facts.past.history import application_of
+from ejbd.manager.facts.past.history import measured_as, program_of
 from ejbd.manager.facts.past.pastruns import application_of_job
 from ejbd.manager.jobspec import JobSpec
 from ejbd.store.models import PastRun
 
 
-def measured_cost_s(ctx: Context, queue: str, application: str, processes: int) -> float:
+class Kind(NamedTuple):
+    """Jobs that are judged by the same runs: of one application of a user, in one queue, at any width."""
+
+    user: str
+    application: str
+    input_class: str
+    queue: str
+    engine: str
+    program: str
+
+
+def kind_of(user: str, spec: JobSpec, queue: str, engine: str) -> Kind:
+    """The kind of a job; of several queues the first counts."""
+    of = application_of_job(user, spec)
+    return Kind(user, of.name, of.input_class, queue.partition(",")[0], engine, program_of(spec))
+
+
+def measured_cost_s(ctx: Context, kind: Kind, processes: int) -> float:
     """What starts and ends on about so many processors took here; of these what was never measured counts nothing."""
-    history = ctx.history
+    history, queue = ctx.history, kind.queue
+    application = measured_as(kind.user, processes, kind.engine, kind.program)
     hops = (history.hops(Hop.READY, queue), history.hops(Hop.LAUNCH, queue, application), history.hops(Hop.BACK, queue))
     found = (expected(hop, processes, 0.0, "") for hop in hops)
     return sum(one.value for one in found if one.source is Source.MEASURED)
 
 
-def why_short(ctx: Context, user: str, spec: JobSpec, queue: str, engine: str) -> str:
-    """In words, that a job is worth no worker while its processors are free; "" where it is, or too little is known.
+class _Judged(NamedTuple):
+    """So many of these runs were short; `cost_s` is what a start and an end take at the job's width."""
 
-    Of its application's runs those count that came to an end by themselves.
-    """
-    times = ctx.queue_settings(queue).short_runs
-    if times <= 0.0:
-        return ""
-    cost_s = measured_cost_s(ctx, queue, application_of(user, spec, engine), spec.processes)
+    short: bool
+    of: str
+    cost_s: float
+
+
+def _judged(ctx: Context, kind: Kind, processes: int, times: float) -> _Judged:
+    """By the newest runs that came to an end by themselves: at this width, and where these are too few at any."""
+    cost_s = measured_cost_s(ctx, kind, processes) if times > 0.0 else 0.0
     if cost_s <= 0.0:
-        return ""
-    of = application_of_job(user, spec)
-    query = select(PastRun.run_s).where(
-        PastRun.user == of.user, PastRun.application == of.name, PastRun.processors == of.processors,
-        PastRun.input_class == of.input_class, PastRun.outcome == "completed",
+        return _Judged(False, "", 0.0)
+    query = select(PastRun.run_s, PastRun.processors).where(
+        PastRun.user == kind.user, PastRun.application == kind.application, PastRun.input_class == kind.input_class,
+        PastRun.outcome == "completed",
     )  # fmt: skip
-    runs = list(ctx.session.scalars(query.order_by(PastRun.end_s.desc(), PastRun.id.desc()).limit(NEWEST_RUNS)))
-    short = sum(is_short(run_s, cost_s, times) for run_s in runs)
-    if len(runs) < FEWEST_RUNS or not runs_are_short(len(runs), short):
+    query = query.order_by(PastRun.end_s.desc(), PastRun.id.desc()).limit(NEWEST_RUNS)
+    own = [run_s for run_s, _ in ctx.session.execute(query.where(PastRun.processors == processes))]
+    short = sum(is_short(run_s, cost_s, times) for run_s in own)
+    if len(own) >= FEWEST_RUNS:
+        return _Judged(taken_for_short(len(own), short, 0, 0), f"{short} of the last {len(own)} runs", cost_s)
+    every = [(run_s, width) for run_s, width in ctx.session.execute(query)]
+    cost_at = {width: measured_cost_s(ctx, kind, width) for _, width in every}
+    all_short = sum(is_short(run_s, cost_at[width], times) for run_s, width in every)
+    of = f"{all_short} of the last {len(every)} runs, at any width,"
+    return _Judged(taken_for_short(len(own), short, len(every), all_short), of, cost_s)
+
+
+def why_short(ctx: Context, user: str, spec: JobSpec, queue: str, engine: str) -> str:
+    """In words, that a job is worth no worker while its processors are free; "" where it is, or too little is known."""
+    times, kind = ctx.queue_settings(queue).short_runs, kind_of(user, spec, queue, engine)
+    judged = _judged(ctx, kind, spec.processes, times)
+    if not judged.short:
         return ""
     return (
-        f"{short} of the last {len(runs)} runs of {of.name} took less than {times:g} times the {cost_s:.2g} s that an "
+        f"{judged.of} of {kind.application} took less than {times:g} times the {judged.cost_s:.2g} s that an "
         "elastic start and end cost here, and it could start at once"
     )
+
+
+def needs_no_workers(ctx: Context, kind: Kind, processes: int) -> bool:
+    """Whether J0s of so many processes begin a job of this kind without workers, as far as its runs tell."""
+    return _judged(ctx, kind, processes, ctx.queue_settings(kind.queue).plain_below).short
+
+
+def with_new_runs(ctx: Context, kinds: Sequence[Kind], after: int) -> tuple[list[Kind], int]:
+    """Those of which runs were kept since the run number `after`, and the number of the newest run."""
+    of = (PastRun.user, PastRun.application, PastRun.input_class)
+    newest = max(after, ctx.session.scalar(select(PastRun.id).order_by(PastRun.id.desc()).limit(1)) or 0)
+    if newest == after:
+        return [], newest
+    ran = {tuple(row) for row in ctx.session.execute(select(*of).distinct().where(PastRun.id > after))}
+    return [kind for kind in kinds if kind[:3] in ran], newest

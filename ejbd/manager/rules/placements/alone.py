@@ -34,7 +34,8 @@ def adopt(world: JobWorld, j0: Subjob) -> Effects[bool]:
         return False
     why = "its J0 began while no daemon was there: it runs as it was submitted"
     if orders.begun_at_once(world.spool, job.id, j0.id):
-        why = "nothing can move it, and J0 was the first to begin: it runs as it was submitted"
+        because = "nothing can move it" if job.engine == "none" else "runs like it are short"
+        why = f"{because}, and J0 was the first to begin: it runs as it was submitted"
     yield note(job, elastic=False)
     yield Want(job, [])
     yield note(job, lead_worker=None)
