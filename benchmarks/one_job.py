@@ -1,13 +1,14 @@
 """What being elastic costs a job that has no use for it: on an idle Slurm, beside `sbatch`.
 
-    python benchmarks/one_job.py [--ranks 1 8 32 128] [--runs 4] [--poll 5] [--pause 8] [--workers]
+    python benchmarks/one_job.py [--ranks 1 8 32 128] [--runs 4] [--poll 5] [--pause 8] [--workers | --short]
 
 The same script is submitted to a private Slurm of 8 x 16, by turns: by `sbatch`, by `ejb submit --elastic=off`, and by
 `ejb submit --elastic=on`. Its ranks write down when they begin and when they end, and do nothing else. All processors
 are free, so that J0 is all that an elastic job ever gets. Nothing can move it, so that J0 runs it without workers once
-the first job has told what nodes offer. With `--workers` it never does (`plain_j0 = "off"`). The hops: from the start
-of the command until Slurm has the batch job; from Slurm's start of it until its last rank runs; from the last rank's
-end until its processors are free. What Slurm takes between the first two is Slurm's: it starts jobs in cycles. Aim: by
+the first job has told what nodes offer. With `--workers` it never does (`plain_j0 = "off"`). With `--short` the jobs
+can be moved, and ten of them ran before: their runs are known to be short (`plain_below`). The hops: from the start of
+the command until Slurm has the batch job; from Slurm's start of it until its last rank runs; from the last rank's end
+until its processors are free. What Slurm takes between the first two is Slurm's: it starts jobs in cycles. Aim: by
 these three together an elastic job is no more than .3 s later than under `sbatch`. `--pause` seconds go by before each
 elastic job: the daemon polls early for so many starts only, and without a pause some jobs wait for its timer. Of the
 elastic jobs it also tells when each event came: from Slurm's start of J0 on, and those of the end from the last rank's
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from ejbd.core.shortruns import FEWEST_RUNS
 from harness import ROOT, by_turns, folder, machine, spread
 from tests.fakes.daemon import Daemon
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
@@ -117,7 +119,14 @@ def logged(log: str, pattern: str) -> float:
 
 
 def measure(
-    cluster: SlurmCluster, where: Path, ranks: int, runs: int, poll_s: float, pause_s: float, workers: bool
+    cluster: SlurmCluster,
+    where: Path,
+    ranks: int,
+    runs: int,
+    poll_s: float,
+    pause_s: float,
+    workers: bool,
+    short: bool,
 ) -> tuple[dict[str, list[Taken]], list[str]]:
     """Each run, by way of submission; and lines about events of those that were elastic."""
     (where / "rank.c").write_text(RANK)
@@ -135,8 +144,10 @@ def measure(
         ways = {
             "sbatch": (["sbatch", "job.sh"], cluster.environment),
             "passed through": ([ejb, "submit", "--elastic=off", "job.sh"], ours),
-            "elastic": ([ejb, "submit", "--elastic=on", "job.sh"], ours),
+            "elastic": ([ejb, "submit", "--elastic=on", *(["--engine=application"] if short else []), "job.sh"], ours),
         }
+        for _ in range(FEWEST_RUNS if short else 0):
+            one(*ways["elastic"], cluster, where, ranks)
 
         def hops(way: str, command: tuple[list[str], Mapping[str, str]]) -> Taken:
             if way == "elastic":
@@ -156,7 +167,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--poll", type=float, default=5.0)
     parser.add_argument("--pause", type=float, default=8.0)
-    parser.add_argument("--workers", action="store_true", help="J0 starts workers for each elastic job")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--workers", action="store_true", help="J0 starts workers for each elastic job")
+    which.add_argument("--short", action="store_true", help="elastic jobs can be moved, and are known to be short")
     options = parser.parse_args()
     print(machine())
     if reason := missing_slurm():
@@ -164,7 +177,9 @@ def main() -> None:
         return
     for ranks in options.ranks:
         with slurm_cluster(NODES, PROCESSORS) as cluster, folder() as where:
-            found, events = measure(cluster, where, ranks, options.runs, options.poll, options.pause, options.workers)
+            found, events = measure(
+                cluster, where, ranks, options.runs, options.poll, options.pause, options.workers, options.short
+            )
         print(f"\n{ranks} ranks (s)")
         for way, taken in found.items():
             rows = [job.hops_s for job in taken]

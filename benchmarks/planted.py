@@ -395,6 +395,27 @@ FAULTS = (
         ("integration/test_worker_alone",),
     ),
     Fault(
+        "mark-of-short-runs-is-never-renewed",
+        "dropped act",
+        "await self.asking.marks.refresh()",
+        "pass",
+        ("unit/test_manager_alone",),
+    ),
+    Fault(
+        "mark-that-says-nothing-is-taken",
+        "rule",
+        "os.stat(str(mark)).st_size > 0",
+        "os.stat(str(mark)).st_size >= 0",
+        ("integration/test_worker_alone",),
+    ),
+    Fault(
+        "runs-at-other-widths-never-count",
+        "rule",
+        "return runs_are_short(all_runs, all_short)",
+        "return False",
+        ("unit/test_manager_short_runs", "unit/test_manager_alone"),
+    ),
+    Fault(
         "any-width-divides",
         "rule",
         "return processes % width == 0 or (width % processes == 0 and most % width == 0)",

@@ -25,7 +25,7 @@ from ejbd.store.store import Store
 
 log = structlog.get_logger(__name__)
 
-MOST_KINDS = 10_000  # whose marks are kept up to date: those of the J0s that were submitted last
+MOST_KINDS = 10_000  # have marks that are kept up to date: those of the J0s that were submitted last
 
 
 class ShortMarks:
