@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -17,11 +18,15 @@ from ejbd.core.overhead import Hop
 from ejbd.core.shortruns import FEWEST_RUNS, NEWEST_RUNS
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
+from ejbd.manager.acts.shortmarks import ShortMarks
 from ejbd.manager.facts.placing import plain
 from ejbd.manager.facts.placing.plain import is_plain
 from ejbd.manager.hands import orders
+from ejbd.manager.hands.files import OwnFiles
+from ejbd.manager.hands.hands import Hands
+from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.store.models import Overhead, PastRun
+from ejbd.store.models import Job, Overhead, PastRun
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
@@ -245,7 +250,9 @@ async def test_workers_that_do_not_come_since_they_have_begun_cost_no_j0(live: L
 PLAIN: dict[str, Any] = {**SCRIPT, "mpi": "none", "begins_again": True}
 
 
-def remember(live: LiveWorld, runs: int, run_s: float, *, application: str, processors: int = 16) -> None:
+def remember(
+    live: LiveWorld, runs: int, run_s: float, *, application: str, processors: int = 16, user: str = "ada"
+) -> None:
     """So many newer runs of an application, and that a start took 3 s."""
 
     def write(session: Session) -> None:
@@ -253,7 +260,7 @@ def remember(live: LiveWorld, runs: int, run_s: float, *, application: str, proc
         for at in range(known, known + runs):
             session.add(
                 PastRun(
-                    key=at, user="ada", application=application, processors=processors, input_class="", run_s=run_s,
+                    key=at, user=user, application=application, processors=processors, input_class="", run_s=run_s,
                     requested_s=100.0, outcome="completed", end_s=float(at),
                 )
             )  # fmt: skip
@@ -351,6 +358,58 @@ async def test_runs_at_any_width_count_where_its_own_are_too_few(on_slurm: LiveW
     remember(live, NEWEST_RUNS, 20.0, application="heat", processors=4)
     await live.poll(1)
     assert is_marked(live, wide)
+
+
+class HangingFiles(OwnFiles):
+    """Those of a user with a file system that does not answer."""
+
+    def __init__(self, answers: threading.Event) -> None:
+        self.answers = answers
+
+    def put(self, path: Path, data: bytes, mode: int = 0o600) -> None:
+        assert self.answers.wait(60)
+        super().put(path, data, mode)
+
+
+class UsersOwn(Hands):
+    """A spool for each user, as with `identity = "helper"`."""
+
+    by_user = True
+
+    def __init__(self, folder: Path, hangs: dict[str, threading.Event]) -> None:
+        self.folder = folder
+        self.hangs = hangs
+
+    def spool_of(self, user: str) -> Spool:
+        return Spool(self.folder / user, HangingFiles(self.hangs[user]))
+
+
+async def test_no_marks_wait_for_a_user_whose_files_do_not_answer(on_slurm: LiveWorld, tmp_path: Path) -> None:
+    live, answers = on_slurm, {user: threading.Event() for user in ("ada", "bob")}
+    remember(live, 1, 20.0, application="b")
+    marks = ShortMarks(live.store, UsersOwn(tmp_path / "spools", answers), live.manager.world.context)
+    jobs = [Job(user=user, queue="batch", engine="application") for user in answers]
+    for event in answers.values():
+        event.set()
+    spec = replace(live.reading().spec, app="heat")
+    of = dict(zip(answers, [await asyncio.to_thread(marks.mark_for, job, spec) for job in jobs], strict=True))
+    answers["ada"].clear()
+    for user in answers:
+        remember(live, FEWEST_RUNS, 20.0, application="heat", user=user)
+    await asyncio.wait_for(marks.refresh(), 20)
+    for _ in range(200):
+        if text(str(of["bob"])):
+            break
+        await asyncio.sleep(0.05)
+    assert text(str(of["bob"])) and not text(str(of["ada"]))
+    await asyncio.wait_for(marks.refresh(), 20)
+    answers["ada"].set()
+    for _ in range(200):
+        if text(str(of["ada"])):
+            break
+        await asyncio.sleep(0.05)
+    assert text(str(of["ada"]))
+    await marks.stop()
 
 
 MPIRUN = {"script": "#!/bin/sh\nmpirun ./heat\n"}

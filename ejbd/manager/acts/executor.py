@@ -130,6 +130,7 @@ class Executor:
         for task in self._left.values():
             task.cancel()
         await asyncio.gather(*self._left.values(), return_exceptions=True)
+        await self.asking.marks.stop()
 
     async def _of_each(self, due: Mapping[str, Sequence[Intent]]) -> None:
         """What is due, by its users, side by side.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import structlog
@@ -29,7 +29,10 @@ MOST_KINDS = 10_000  # have marks that are kept up to date: those of the J0s tha
 
 
 class ShortMarks:
-    """The marks that this daemon has made, and whether each says "short"."""
+    """The marks that this daemon has made, and whether each says "short".
+
+    Where the files of one user do not answer, no other user's marks wait for them.
+    """
 
     def __init__(self, store: Store, hands: Hands, context: Callable[[Session], Context]) -> None:
         self._store = store
@@ -37,7 +40,10 @@ class ShortMarks:
         self._context = context
         self._said: dict[Kind, dict[int, bool]] = {}
         self._newest = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the above; held for moments
+        self._of_user: dict[str, threading.Lock] = {}  # held while a mark of that user is judged and written
+        self._due: dict[str, set[Kind]] = {}
+        self._renewing: dict[str, asyncio.Task[None]] = {}
 
     def mark_for(self, job: Job, spec: JobSpec) -> Path | None:
         """The mark that this job's J0 is to look at, as things stand now; None where it cannot be made. Blocks."""
@@ -50,35 +56,51 @@ class ShortMarks:
         return self._path(kind, spec.processes)
 
     async def refresh(self) -> None:
-        """Say anew what runs that have ended since the last time have changed."""
+        """Say anew what runs that have ended since the last time have changed. Raises what an earlier pass has met."""
+        for user in [user for user, task in self._renewing.items() if task.done()]:
+            self._renewing.pop(user).result()
         with self._lock:
             kinds, newest = list(self._said), self._newest
         if not kinds:
             return
         changed, self._newest = await self._store.read(lambda s: with_new_runs(self._context(s), kinds, newest))
         for kind in changed:
+            self._due.setdefault(kind.user, set()).add(kind)
+        for user in self._due.keys() - self._renewing.keys():
+            due = self._due.pop(user)
+            self._renewing[user] = asyncio.create_task(asyncio.to_thread(self._renew, due), name=f"marks-of-{user}")
+        if not self._hands.by_user and self._renewing:
+            await asyncio.wait(self._renewing.values())
+
+    async def stop(self) -> None:
+        """Let go of what has not ended: the marks stay as they are."""
+        for task in self._renewing.values():
+            task.cancel()
+        await asyncio.gather(*self._renewing.values(), return_exceptions=True)
+
+    def _renew(self, kinds: Collection[Kind]) -> None:
+        for kind in kinds:
+            with self._lock:
+                widths = list(self._said.get(kind, ()))
             try:
-                await asyncio.to_thread(self._say_again, kind)
+                for width in widths:
+                    self._say(kind, width)
             except EjbError as error:  # the last word stands
                 log.warning("no-short-mark", user=kind.user, error=error.sentence())
 
-    def _say_again(self, kind: Kind) -> None:
-        with self._lock:
-            widths = list(self._said.get(kind, ()))
-        for width in widths:
-            self._say(kind, width)
-
     def _say(self, kind: Kind, width: int) -> None:
         """Raises EjbError (SPOOL)."""
-        short = self._store.read_sync(lambda s: needs_no_workers(self._context(s), kind, width))
         with self._lock:
-            said = self._said.setdefault(kind, {})
-            if said.get(width) is short:
+            of_user = self._of_user.setdefault(kind.user, threading.Lock())
+        with of_user:
+            short = self._store.read_sync(lambda s: needs_no_workers(self._context(s), kind, width))
+            if self._said.get(kind, {}).get(width) is short:
                 return
             path, files = self._path(kind, width), self._hands.spool_of(kind.user).files
             files.folder(path.parent)
             files.put(path, b"1" if short else b"")
-            said[width] = short
+        with self._lock:
+            self._said.setdefault(kind, {})[width] = short
             while len(self._said) > MOST_KINDS:
                 del self._said[next(iter(self._said))]
 
