@@ -22,6 +22,7 @@ from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.batchjob import begins, passing, pbsvariables, standing, subjobrequests, variables
 from ejbd.manager.facts.batchjob.exithook import hook_for
 from ejbd.manager.facts.batchjob.fitting import request_of
+from ejbd.manager.facts.batchjob.prolog import can_be_told
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import for_another_attempt
@@ -102,7 +103,8 @@ class Asking:
         folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
         if job.elastic:
             plain = may_be_plain and is_plain_in_time(spec)
-            mark = self.marks.mark_for(job, spec) if plain and job.engine != "none" else None
+            told = job.engine != "application" or can_be_told(spec)
+            mark = self.marks.mark_for(job, spec) if plain and told and job.engine != "none" else None
             python_at = python_behind(self.settings.worker_python)
             return Files(spec, secret, plain=plain, mark=mark, python_at=python_at)
         script, hook = passing.file_to_submit(spec, folder, spool.files), None
@@ -114,9 +116,8 @@ class Asking:
     def give_order(self, user: str, intent: Intent, secret: str, order: standing.Order) -> None:
         """One that cannot be written (a full spool) is done without: the job waits for a daemon then."""
         try:
-            orders.give(
-                self._hands.spool_of(user), intent.job_id, intent.subjob_id or "", secret, order.content, order.script
-            )
+            spool, subjob = self._hands.spool_of(user), intent.subjob_id or ""
+            orders.give(spool, intent.job_id, subjob, secret, order.content, order.script, order.prolog)
         except EjbError as error:
             log.warning("no-standing-order", subjob=intent.subjob_id, error=error.sentence())
 

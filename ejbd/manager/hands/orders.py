@@ -24,8 +24,18 @@ def _folder(spool: Spool, job: str, subjob: str) -> Path:
     return spool.subjob_dir(job, subjob) / "alone"
 
 
-def give(spool: Spool, job: str, subjob: str, secret: str, order: dict[str, Any], script: str | None) -> None:
+def give(
+    spool: Spool,
+    job: str,
+    subjob: str,
+    secret: str,
+    order: dict[str, Any],
+    script: str | None,
+    prolog: str | None = None,
+) -> None:
     """Put an order into a J0's folder, and before it the script that it names, where it has one of its own.
+
+    `prolog`: what srun is to run before each rank.
 
     Raises EjbError (SPOOL).
     """
@@ -33,6 +43,8 @@ def give(spool: Spool, job: str, subjob: str, secret: str, order: dict[str, Any]
     spool.files.folder(folder)
     if script is not None:
         spool.files.put(Path(order["script"]), script.encode(), 0o700)
+    if prolog is not None:
+        spool.files.put(folder / "task-prolog", prolog.encode(), 0o700)
     proof = hmac.new(secret.encode(), "\n".join(("ejb order", subjob, text)).encode(), "sha256").hexdigest()
     spool.files.put(folder / "order.json", json.dumps({"order": text, "proof": proof}).encode())
 

@@ -17,6 +17,7 @@ from sqlalchemy import select
 from ejbd.batch.base import BatchSystem
 from ejbd.manager.facts.batchjob import passing, pbsvariables, variables
 from ejbd.manager.facts.batchjob.output import output_paths
+from ejbd.manager.facts.batchjob.prolog import VARIABLE, can_be_told, task_prolog
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
@@ -30,11 +31,12 @@ _NODE, _NUMBER = "\x01", "\x02"  # no path holds them; the worker knows what the
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`content` is what the worker reads (docs/worker-protocol.md); `script`: the text of the file that it names, where
-    that is not there already."""
+    """`content` is what the worker reads (docs/worker-protocol.md); `script` and `prolog`: the texts of the files that
+    it names, where these are not there already."""
 
     content: dict[str, Any]
     script: str | None
+    prolog: str | None = None
 
 
 def may_be_plain(ctx: Context, job: Job) -> bool:
@@ -73,9 +75,12 @@ def order_for(
         return None  # only the daemon acts at the end of its time, and settles its number
     launcher = profile_named(ctx.settings, spec.mpi) if is_open_mpi(ctx.settings, spec.mpi) else None
     script = passing.script_of(spec, batch, launcher)
-    path = world.spool.script_file(job.id)
+    path, folder = world.spool.script_file(job.id), world.spool.subjob_dir(job.id, subjob.id) / "alone"
     if spec.script is None:
-        path = world.spool.subjob_dir(job.id, subjob.id) / "alone" / "script"
+        path = folder / "script"
+    told: dict[str, str | None] = {}
+    if job.engine == "application" and ctx.settings.traits.begins_at_once and can_be_told(spec):
+        told[VARIABLE] = str(folder / "task-prolog")
     element = variables.element_of(world)
     number = _NUMBER if job.number is None else job.number
     output, error = output_paths(spec, job.id, job.user, node=_NODE, number=number, element=element)
@@ -92,9 +97,10 @@ def order_for(
         "env_file": str(world.spool.env_file(job.id)),
         "output": output,
         "error": error,
-        "variables": {**_shape(spec), **variables.of_array(world), **pbsvariables.of_array(world)},
+        "variables": {**_shape(spec), **variables.of_array(world), **pbsvariables.of_array(world), **told},
     }
-    return Order(content, script if spec.script is None else None)
+    prolog = task_prolog(folder, job.id, subjob.id) if told else None
+    return Order(content, script if spec.script is None else None, prolog)
 
 
 def _is_held_by_nothing(world: JobWorld, spec: JobSpec) -> bool:
