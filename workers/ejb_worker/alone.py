@@ -201,6 +201,8 @@ def begin(folder: str, path_first: str, at_once: bool = False) -> int:
             if digest(file.read()) != order["digest"]:
                 raise OrderError("%s is not what the manager has put there" % script)
         _once(os.path.join(_folder(subjob), "begun"))
+        for path in order.get("folders") or ():
+            make_dir(str(path))
         if at_once:
             _tell(subjob)
         words = interpreter_of(script) + [script] + [str(word) for word in order["args"]]

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from ejbd.batch.base import BatchSystem
 from ejbd.manager.facts.batchjob import passing, pbsvariables, variables
 from ejbd.manager.facts.batchjob.output import output_paths
-from ejbd.manager.facts.batchjob.prolog import VARIABLE, can_be_told, task_prolog
+from ejbd.manager.facts.batchjob.prolog import VARIABLE, can_be_told, folders, task_prolog
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.mpi import is_open_mpi, profile_named
@@ -95,6 +95,7 @@ def order_for(
         "args": list(spec.argv) if spec.kind is JobKind.SCRIPT else [],
         "cwd": spec.cwd,
         "env_file": str(world.spool.env_file(job.id)),
+        "folders": folders(folder) if told else [],
         "output": output,
         "error": error,
         "variables": {**_shape(spec), **variables.of_array(world), **pbsvariables.of_array(world), **told},
