@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from ejbd.errors import EjbError
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.past.pastruns import key_of
-from ejbd.manager.facts.past.shortness import Kind, kind_of, needs_no_workers, with_new_runs
+from ejbd.manager.facts.past.shortness import Kind, kind_of, needs_no_workers, newest_run, with_new_runs
 from ejbd.manager.hands.hands import Hands
 from ejbd.manager.jobspec import JobSpec
 from ejbd.store.models import Job
@@ -39,7 +39,7 @@ class ShortMarks:
         self._hands = hands
         self._context = context
         self._said: dict[Kind, dict[int, bool]] = {}
-        self._newest = 0
+        self._newest: int | None = None  # the run after which marks have to be looked at again
         self._lock = threading.Lock()  # of the above; held for moments
         self._of_user: dict[str, threading.Lock] = {}  # held while a mark of that user is judged and written
         self._due: dict[str, set[Kind]] = {}
@@ -49,6 +49,8 @@ class ShortMarks:
         """The mark that this job's J0 is to look at, as things stand now; None where it cannot be made. Blocks."""
         kind = kind_of(job.user, spec, job.queue, job.engine)
         try:
+            if self._newest is None:
+                self._newest = self._store.read_sync(newest_run)
             self._say(kind, spec.processes)
         except EjbError as error:  # the J0 starts workers
             log.warning("no-short-mark", user=job.user, error=error.sentence())
@@ -61,7 +63,7 @@ class ShortMarks:
             self._renewing.pop(user).result()
         with self._lock:
             kinds, newest = list(self._said), self._newest
-        if not kinds:
+        if newest is None:
             return
         changed, self._newest = await self._store.read(lambda s: with_new_runs(self._context(s), kinds, newest))
         for kind in changed:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from ejbd.core.cost import Source
 from ejbd.core.overhead import Hop, expected
@@ -89,11 +90,16 @@ def needs_no_workers(ctx: Context, kind: Kind, processes: int) -> bool:
     return _judged(ctx, kind, processes, ctx.queue_settings(kind.queue).plain_below).short
 
 
+def newest_run(session: Session) -> int:
+    """The number of the run that was kept last; 0: none was."""
+    return session.scalar(select(func.max(PastRun.id))) or 0
+
+
 def with_new_runs(ctx: Context, kinds: Sequence[Kind], after: int) -> tuple[list[Kind], int]:
     """Those of which runs were kept since the run number `after`, and the number of the newest run."""
     of = (PastRun.user, PastRun.application, PastRun.input_class)
-    newest = max(after, ctx.session.scalar(select(PastRun.id).order_by(PastRun.id.desc()).limit(1)) or 0)
-    if newest == after:
-        return [], newest
+    newest = newest_run(ctx.session)
+    if newest <= after:
+        return [], after
     ran = {tuple(row) for row in ctx.session.execute(select(*of).distinct().where(PastRun.id > after))}
     return [kind for kind in kinds if kind[:3] in ran], newest
