@@ -22,6 +22,8 @@ from ejbd.sim.world import (
     KEPT,
     LAUNCH_S,
     NOW,
+    PLAIN_LAUNCH_S,
+    PLAIN_RELEASE_S,
     QUEUED,
     RELEASE_S,
     RIGID,
@@ -201,8 +203,12 @@ def start_rigid(w: World, job: int) -> None:
     w.mode[job] = RIGID
     w.start[job] = now
     seconds = w.run[job]
-    if w.candidate[job] != STAYS_RIGID and not is_taken_for_short(w, job):
-        seconds += w.clock[LAUNCH_S] + w.clock[RELEASE_S]
+    if w.candidate[job] != STAYS_RIGID:
+        if is_taken_for_short(w, job):
+            w.without_workers[job] = 1
+            seconds += w.clock[PLAIN_LAUNCH_S] + w.clock[PLAIN_RELEASE_S]
+        else:
+            seconds += w.clock[LAUNCH_S] + w.clock[RELEASE_S]
     set_event(w, job, now + seconds, JOB_ENDS)
 
 

@@ -47,6 +47,8 @@ from ejbd.sim.world import (
     NOW,
     ON_PLACE_HOLDER,
     PLAIN_J0S,
+    PLAIN_LAUNCH_S,
+    PLAIN_RELEASE_S,
     QUEUED,
     RELEASE_S,
     RELEASING,
@@ -393,9 +395,10 @@ def complete(w: World, job: int, rules: Rules) -> None:
     drop_event(w, job)
     if w.count[TURNS] != 0:
         shadow_learns(w.shadow, job, w.run[job], now)
-    if w.clock[RELEASE_S] > 0.0 and w.without_workers[job] == 0:
+    release_s = w.clock[RELEASE_S] if w.without_workers[job] == 0 else w.clock[PLAIN_RELEASE_S]
+    if release_s > 0.0:
         w.mode[job] = RELEASING
-        set_event(w, job, now + w.clock[RELEASE_S], APPLICATION_ENDS)
+        set_event(w, job, now + release_s, APPLICATION_ENDS)
     else:
         _released(w, job)
 
@@ -526,7 +529,7 @@ def carry_out_placeholder(w: World, job: int, choice: int, seconds: float, rules
         w.work[job] = 0.0
         if w.count[PLAIN_J0S] != 0 and w.start[job] < 0.0 and is_taken_for_short(w, job):
             w.without_workers[job] = 1
-        launch_s = w.clock[LAUNCH_S] * (1 - w.without_workers[job])
+        launch_s = w.clock[LAUNCH_S] if w.without_workers[job] == 0 else w.clock[PLAIN_LAUNCH_S]
         w.stalled[job] = now + launch_s
         seconds += launch_s
     if w.start[job] < 0.0:

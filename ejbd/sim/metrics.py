@@ -17,8 +17,8 @@ BOUND_S = 10.0  # bounded slowdown counts a shorter run as this long
 class Outcome:
     """What became of each job, in the order of submission. Times in seconds.
 
-    `elastic`: it did not start in its own shape. `subjobs` counts a J0 that ran the application; `moved_s` is the time
-    spent in moves, `used` processor-seconds.
+    `elastic`: it did not start in its own shape. `without_workers`: its J0 ran it so. `subjobs` counts a J0 that ran
+    the application; `moved_s` is the time spent in moves, `used` processor-seconds.
     """
 
     start: FloatArray
@@ -34,6 +34,7 @@ class Outcome:
     elapsed_s: float  # without kernels_s
     kernels_s: float = 0.0  # compiling or loading kernels
     compiled: bool = False
+    without_workers: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True)

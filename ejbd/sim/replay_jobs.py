@@ -10,7 +10,7 @@ import numpy as np
 
 from ejbd.core.delta import Delta, delta_from_json, rate_with
 from ejbd.sim.swf import FIELDS, SwfLog
-from ejbd.wire.eventdata.jobs import Decided, JobReceived
+from ejbd.wire.eventdata.jobs import Decided, JobAlone, JobReceived
 from ejbd.wire.eventdata.ranks import EpochLaunching, EpochRate, EpochStep
 from ejbd.wire.eventdata.subjobs import SubjobPlanned
 from ejbd.wire.kinds import DECISION, JOB_EVENT, EventKind, SubjobRole
@@ -77,6 +77,8 @@ class JobBook:
                 life.processors, life.walltime_s = int(planned["processors"]), float(planned["walltime_s"])
         elif kind == EventKind.JOB_RUNNING and life.start_s is None:
             life.start_s = at_s
+        elif kind == EventKind.JOB_ALONE:  # from then on it is as one that was passed through
+            life.elastic, life.start_s = False, float(cast(JobAlone, data)["began_s"])
         elif kind in _ENDS:
             life.end_s, life.state = at_s, _ENDS[kind]
         elif kind.startswith(DECISION) and "question" in data:

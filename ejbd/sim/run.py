@@ -191,4 +191,5 @@ def outcome_of(w: World, elapsed_s: float) -> Outcome:
         float(w.clock[QUEUED_S]),
         int(w.count[EVENTS]),
         elapsed_s,
+        without_workers=ints(w.without_workers),
     )

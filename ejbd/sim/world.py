@@ -40,7 +40,8 @@ RUNS_S, RUN_WORK, RUN_SQUARES = range(12, 15)
 SHORT_S = 15  # runs below it are short (:mod:`ejbd.core.shortruns`); 0: none is
 STOPPED_S = 16  # until then no job becomes elastic
 USED, ASKED = 17, 18  # processor-seconds of the latest runs
-CLOCKS = 19
+PLAIN_LAUNCH_S, PLAIN_RELEASE_S = 19, 20  # of a J0 without workers
+CLOCKS = 21
 # Faults. The first two are not the simulation's: the world was made too small, and is to be made again.
 TOO_MANY_SUBJOBS, TOO_MANY_ELASTIC, OVERCOMMITTED, HEAD_DELAYED, TOO_WIDE, BROKEN_PROGRESS, KILLED, LATER, BAD_FREE = (
     range(1, 10)
@@ -64,7 +65,7 @@ class Costs(NamedTuple):
     `launch_s`: from the start of the first subjob until its ranks compute. `release_s`: from the application's end
     until its processors are free. `slack_s`: what a subjob asks for beyond its plan, as far as its slot lasts.
     `keep_s`: from the start of a J0 that is moved to until the old subjobs are given back. `margins`: what decisions
-    are not shown of slots that end.
+    are not shown of slots that end. `plain_launch_s`, `plain_release_s`: the first two, of a J0 without workers.
     """
 
     launch_s: float = 0.0
@@ -72,6 +73,8 @@ class Costs(NamedTuple):
     slack_s: float = 0.0
     keep_s: float = 0.0
     margins: Margins = NO_MARGINS
+    plain_launch_s: float = 0.0
+    plain_release_s: float = 0.0
 
 
 FREE_OF_COSTS = Costs()
@@ -285,6 +288,7 @@ def new_world(
     clock = floats(CLOCKS)
     clock[LAUNCH_S], clock[RELEASE_S], clock[SLACK_S], clock[KEEP_S] = costs[:4]
     clock[POLL_S], clock[START_UP_S], clock[TAIL_S] = costs.margins
+    clock[PLAIN_LAUNCH_S], clock[PLAIN_RELEASE_S] = costs.plain_launch_s, costs.plain_release_s
     known = jobs.learned
     clock[WEIGHED] = 0.0 if known is None else known.share
     clock[SHORT_S] = 0.0 if likes is None else short_s

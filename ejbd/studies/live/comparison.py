@@ -217,9 +217,9 @@ def simulated_times(
         slack_s=slack_s,
         keep_s=kept_s,
         margins=margins,
+        plain_launch_s=overheads.begin_s,
+        plain_release_s=overheads.handover_s,
     )
-    # After its end a job's processors are not the next one's at once: the job holds them so much longer.
-    after = np.where(candidate, costs.release_s, overheads.handover_s)
     computing = np.where(wide, jobs.run * overheads.pace, jobs.run)
     rigid_s = computing + np.where(wide, overheads.begin_s, 0.0) + overheads.handover_s
     # An elastic job ends in a whole second there, the next one: 1.01 s of work would be two.
@@ -243,6 +243,9 @@ def simulated_times(
     )
     back = np.empty_like(order)
     back[order] = np.arange(order.size)
+    # After its end a job's processors are not the next one's at once: the job holds them so much longer.
+    plain = np.asarray(outcome.without_workers)[back] != 0
+    after = np.where(candidate & ~plain, costs.release_s, overheads.handover_s)
     start, end = outcome.start[back], outcome.end[back] - after
     return JobTimes(jobs.submit, start, end, int(outcome.moves.sum()))
 

@@ -75,10 +75,13 @@ class ElasticRuns:
         found: dict[int, PlayedJob] = {}
         for number, id in self._ids.items():
             job = self._over[id]
+            events = self._events(id)
             end = job["end_s"] if job["state"] == "completed" else None
+            if _first(events, EventKind.JOB_ALONE) is not None:
+                end = _whole(end)  # as the batch system tells it
             if end is not None:
                 self._program.check(id, self._ranks[number], self._run_s[number], self._result(number))
-            epochs = [event for event in self._events(id) if event["kind"] == EventKind.EPOCH_LAUNCHING]
+            epochs = [event for event in events if event["kind"] == EventKind.EPOCH_LAUNCHING]
             why = "" if end is not None else f"EJB's {id} is {job['state']} ({job.get('reason') or 'without a reason'})"
             found[number] = PlayedJob(job["submit_s"], _first_start(job), end, max(0, len(epochs) - 1), why)
         return found
@@ -104,6 +107,8 @@ class ElasticRuns:
         for number, id in self._ids.items():
             job, events = self._over[id], self._events(id)
             arrivals += _gap(job["submit_s"], _first(events, EventKind.SUBJOB_PENDING))
+            if _first(events, EventKind.JOB_ALONE) is not None:
+                continue  # it had no workers: what it cost is EASY's
             starts += _gap(_first_start(job), _first(events, EventKind.EPOCH_RUNNING))
             last = max((s["end_s"] for s in job["subjobs"] if s["start_s"] is not None), default=None)
             backs += _gap(job["end_s"], _whole(last))
@@ -113,7 +118,7 @@ class ElasticRuns:
                 book.note(event["kind"], event["at_s"], id, event["data"])
             meant.append(self._run_s[number])
             took.append(book.jobs()[0].run_s)
-        pace, begin_s = line_through(meant, took)
+        pace, begin_s = line_through(meant, took) if meant else (base.pace, base.begin_s)
         return replace(
             base,
             elastic_arrival_s=base.arrival_s + _mean(arrivals, 0.0),
