@@ -77,8 +77,8 @@ class ElasticRuns:
             job = self._over[id]
             events = self._events(id)
             end = job["end_s"] if job["state"] == "completed" else None
-            if _first(events, EventKind.JOB_ALONE) is not None:
-                end = _whole(end)  # as the batch system tells it
+            if end is not None and _first(events, EventKind.JOB_ALONE) is not None:
+                end = _whole(_last_end(job))  # the daemon sees it with its next look
             if end is not None:
                 self._program.check(id, self._ranks[number], self._run_s[number], self._result(number))
             epochs = [event for event in events if event["kind"] == EventKind.EPOCH_LAUNCHING]
@@ -110,8 +110,7 @@ class ElasticRuns:
             if _first(events, EventKind.JOB_ALONE) is not None:
                 continue  # it had no workers: what it cost is EASY's
             starts += _gap(_first_start(job), _first(events, EventKind.EPOCH_RUNNING))
-            last = max((s["end_s"] for s in job["subjobs"] if s["start_s"] is not None), default=None)
-            backs += _gap(job["end_s"], _whole(last))
+            backs += _gap(job["end_s"], _whole(_last_end(job)))
             moves += _moves(events)
             book = JobBook()
             for event in events:
@@ -143,6 +142,10 @@ def _first(events: Iterable[Mapping[str, Any]], kind: str) -> float | None:
 def _first_start(job: Mapping[str, Any]) -> float | None:
     starts = [subjob["start_s"] for subjob in job["subjobs"] if subjob["start_s"] is not None]
     return _whole(min(starts, default=None))
+
+
+def _last_end(job: Mapping[str, Any]) -> float | None:
+    return max((subjob["end_s"] for subjob in job["subjobs"] if subjob["start_s"] is not None), default=None)
 
 
 def _whole(told_s: float | None) -> float | None:
