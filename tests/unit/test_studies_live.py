@@ -15,6 +15,7 @@ from ejbd.cli.main import main
 from ejbd.cli.sim.live import factor
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.errors import Code, EjbError
+from ejbd.sim.replay_jobs import JobBook
 from ejbd.sim.run import Policy
 from ejbd.sim.workload import Workload
 from ejbd.sim.world import Jobs
@@ -33,6 +34,7 @@ from ejbd.studies.live.comparison import (
 from ejbd.studies.live.ejb import ElasticRuns
 from ejbd.studies.live.figure import draw
 from ejbd.studies.live.program import Program
+from ejbd.wire.kinds import EventKind
 
 Row = tuple[float, float, float, int]  # submit, run, walltime, processors
 PAPER = BundlingParameters()
@@ -328,3 +330,16 @@ def test_what_a_start_takes_and_what_computing_takes_longer_are_told_apart() -> 
     told = [line_through(x, y) for x, y in (([10, 20, 40], [12, 23, 45]), ([10, 10], [12, 14]), ([10, 20], [9, 19.5]))]
     assert [pace for pace, _ in told] == pytest.approx([1.1, 1.3, 0.95])
     assert [begin_s for _, begin_s in told] == pytest.approx([1.0, 0.0, 0.0])
+
+
+def test_a_job_that_its_j0_ran_without_workers_is_no_elastic_one_in_a_replay() -> None:
+    book = JobBook()
+    for kind, at_s, data in (
+        (EventKind.JOB_RECEIVED, 100.0, {"elastic": True}),
+        (EventKind.JOB_ALONE, 112.0, {"began_s": 110.0, "reason": ""}),
+        (EventKind.JOB_RUNNING, 112.0, {}),
+        (EventKind.JOB_COMPLETED, 130.0, {}),
+    ):
+        book.note(kind, at_s, "a", data)
+    (job,) = book.jobs()
+    assert (job.elastic, job.start_s, job.run_s) == (False, 110.0, 20.0)
