@@ -247,11 +247,11 @@ def new_world(
     """An empty cluster of `total` processors before the first submission; `plain`: of lists, for interpreted kernels.
 
     `unit`: processors of a node, whole ones of which are reserved for the head of the queue (EASY and EJB). `folds`:
-    jobs are folded in place before one is checkpointed for a waiting job. `likes`: two rows, with for each
-    job a number of the jobs that are like it, and one of those at any width, from 0 (-1: it is like none); runs below
-    `short_s` are short ones. `plain_j0s`: such jobs pay no start and no end on a J0 that begins them.
-    `stops`: no job becomes elastic for a while where they have been late (:mod:`ejbd.core.lateness`). `turns`: J0s may
-    have to stay in the queue (:mod:`ejbd.core.bundling.turns`).
+    jobs are folded in place before one is checkpointed for a waiting job. `likes`: two rows, with a number for each
+    job of those that are like it, and one of those at any width, from 0 (-1: it is like none). Runs below `short_s` are
+    short ones. `plain_j0s`: such jobs pay the plain costs on a J0 that begins them. `stops`: no job becomes elastic for
+    a while where they have been late (:mod:`ejbd.core.lateness`). `turns`: J0s may have to stay in the queue
+    (:mod:`ejbd.core.bundling.turns`).
     """
     n = jobs.submit.shape[0]
     active = total + 2

@@ -10,7 +10,7 @@ from ejbd.core.overhead import Hop
 from ejbd.core.shortruns import FEWEST_RUNS, NEWEST_RUNS, learned, runs_are_short, taken_for_short
 from ejbd.sim.run import Policy, run
 from ejbd.sim.swf import read_swf
-from ejbd.sim.workload import workload_of
+from ejbd.sim.workload import Workload, workload_of
 from ejbd.sim.world import Costs
 from ejbd.store.models import Overhead, PastRun
 from ejbd.store.store import Store
@@ -143,6 +143,12 @@ def test_the_newest_runs_count() -> None:
     assert bits == 0 and not runs_are_short(runs, short)
 
 
+def played(folder: Path, rows: str) -> Workload:
+    """These rows of a log, on a cluster of 8 processors."""
+    (folder / "log.swf").write_text(rows)
+    return workload_of(read_swf(folder / "log.swf"), "short", processors=8)
+
+
 def test_runs_at_any_width_count_where_its_own_are_too_few() -> None:
     few, many = FEWEST_RUNS - 1, FEWEST_RUNS
     assert taken_for_short(few, 0, many, many) and not taken_for_short(many, 0, NEWEST_RUNS, NEWEST_RUNS)
@@ -152,8 +158,7 @@ def test_runs_at_any_width_count_where_its_own_are_too_few() -> None:
 def test_a_simulated_j0_that_begins_a_short_job_pays_no_start(tmp_path: Path) -> None:
     """Jobs of one user at two widths, which all wait for the one before: no window is free. Ten runs are learned of."""
     rows = "".join(f"{n} {n} -1 30 8 -1 -1 {7 + n % 2} 100 -1 1 7 -1 -1 -1 -1 -1 -1\n" for n in range(1, 16))
-    (tmp_path / "log.swf").write_text(rows)
-    workload = workload_of(read_swf(tmp_path / "log.swf"), "short", processors=8)
+    workload = played(tmp_path, rows)
     costs = Costs(launch_s=2.0, release_s=1.0)
     for below, paid in ((0.0, 15), (5.0, 15), (20.0, 10)):
         outcome = run(workload, Policy.EJB, min_processors=2, costs=costs, plain_below=below)
@@ -164,8 +169,7 @@ def test_a_simulated_j0_that_begins_a_short_job_pays_no_start(tmp_path: Path) ->
 def test_a_simulated_job_pays_no_start_where_runs_like_it_are_short(tmp_path: Path) -> None:
     """Fifteen runs of one user one after the other, on an empty cluster: the first ten are what is learned from."""
     rows = "".join(f"{n} {1000 * n} -1 30 8 -1 -1 8 100 -1 1 7 -1 -1 -1 -1 -1 -1\n" for n in range(1, 16))
-    (tmp_path / "log.swf").write_text(rows)
-    workload = workload_of(read_swf(tmp_path / "log.swf"), "short", processors=8)
+    workload = played(tmp_path, rows)
     costs = Costs(launch_s=2.0, release_s=1.0)
     for times, paid in ((0.0, 15), (5.0, 15), (20.0, 10)):
         ended = run(workload, Policy.EJB, costs=costs, short_runs=times).end - workload.jobs.submit

@@ -244,8 +244,8 @@ def simulated_times(
     back = np.empty_like(order)
     back[order] = np.arange(order.size)
     # After its end a job's processors are not the next one's at once: the job holds them so much longer.
-    plain = np.asarray(outcome.without_workers)[back] != 0
-    after = np.where(candidate & ~plain, costs.release_s, overheads.handover_s)
+    without_workers = np.asarray(outcome.without_workers)[back] != 0
+    after = np.where(candidate & ~without_workers, costs.release_s, overheads.handover_s)
     start, end = outcome.start[back], outcome.end[back] - after
     return JobTimes(jobs.submit, start, end, int(outcome.moves.sum()))
 
