@@ -94,8 +94,8 @@ FAULTS = (
     Fault(
         "new-job-wakes-nothing",
         "lost wake",
-        "INTENTS_TOPIC in topics or (NEW_JOBS_TOPIC in topics and not self.receiving.backlog)",
-        "INTENTS_TOPIC in topics",
+        "if not AT_ONCE.isdisjoint(topics) or (NEW_JOBS_TOPIC in topics and not self.receiving.backlog):",
+        "if not AT_ONCE.isdisjoint(topics):",
         ("unit/test_manager_looks",),
     ),
     Fault(
@@ -507,5 +507,26 @@ FAULTS = (
         "if stay and job.planned_start_s is not None and job.mark in stay:",
         "if False:",
         ("unit/test_turns_live",),
+    ),
+    Fault(
+        "shadow-counts-processors",
+        "wrong rule",
+        "unit = max((view.reserved_unit(one) for one in view.queues if one.name in queues), default=1)",
+        "unit = 1",
+        ("unit/test_turns_live",),
+    ),
+    Fault(
+        "settings-reach-no-mark",
+        "dropped act",
+        "kind.queue in changed or kind[:3] in ran",
+        "kind[:3] in ran",
+        ("unit/test_manager_alone",),
+    ),
+    Fault(
+        "marks-of-before-are-forgotten",
+        "dropped act",
+        "waiting_kinds(ctx, MOST_KINDS) if ctx.settings.traits.begins_at_once else []",
+        "[]",
+        ("unit/test_manager_alone",),
     ),
 )

@@ -246,6 +246,11 @@ class QueueSettings(BaseModel):
         of = known_policy(self.policy).declares
         return of(**{name: getattr(self, name) for name in of_queues(of)})
 
+    @property
+    def has_plain_j0s(self) -> bool:
+        """Whether J0 may run a job without workers; not where processors are lent, which takes workers."""
+        return self.plain_j0 == "on" and self.in_place == "off"
+
     def renewed(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Settings that were stored by any version, under the names of today."""
         names, gone = renamed(type(self)), simulated_only(type(self))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ejbd.core.kernel import kernel
 
-FEWEST_RUNS = 10  # that have to have ended
+FEWEST_RUNS = 5  # that have to have ended: a job that is wrongly taken for a short one runs as sbatch would have it
 NEWEST_RUNS = 50  # that count
 SHORT_PART = 0.9  # of these have to be short
 PLAIN_BELOW = 20.0  # times what starts and ends cost: J0 needs no workers for such a run, as queues have it

@@ -148,7 +148,7 @@ def test_what_nothing_can_move_runs_in_its_j0_as_under_sbatch(cluster: SlurmClus
 
 
 def test_what_can_be_moved_does_so_where_runs_like_it_are_short(cluster: SlurmCluster, daemon: Daemon) -> None:
-    """Ten runs are learned of. The J0 of the eleventh was in the queue before the first of them ended."""
+    """Five runs are learned of. The J0 of the sixth was in the queue before the first of them ended."""
     others = full(cluster)
     told = "#!/bin/bash\n#SBATCH --ntasks=4 --time=5 --output=%j.out\n"
     moves = {"overrides": {"engine": "application", "elastic": "on"}}

@@ -335,7 +335,7 @@ async def test_what_can_be_moved_begins_at_once_where_runs_like_it_are_short(on_
     assert is_marked(live, job), "20 s are short beside twenty times 3 s"
     remember(live, 2, 90.0, application="heat")
     await live.poll(1)
-    assert not is_marked(live, job), "two in twelve were long"
+    assert not is_marked(live, job), "two in seven were long"
     remember(live, NEWEST_RUNS, 20.0, application="b")
     await live.poll(1)
     assert not is_marked(live, job), "another application"
@@ -346,6 +346,40 @@ async def test_what_can_be_moved_begins_at_once_where_runs_like_it_are_short(on_
     await live.poll(5)
     (told,) = (data for kind, data in live.events(job) if kind == "job.alone")
     assert "runs like it are short" in told["reason"] and not live.job(job).elastic
+
+
+@pytest.mark.parametrize("setting", [{"plain_below": 0}, {"plain_j0": "off"}, {"in_place": "on"}], ids=str)
+async def test_what_a_queue_is_told_reaches_j0s_that_wait(on_slurm: LiveWorld, setting: dict[str, Any]) -> None:
+    live = on_slurm
+    remember(live, FEWEST_RUNS, 20.0, application="heat")
+    job = await waiting(live, {**PLAIN, "engine": "application"})
+    assert is_marked(live, job)
+    before = {name: getattr(live.settings.queues["default"], name) for name in setting}
+    await live.manager.set_queue("batch", setting, "ada")
+    await live.act()
+    assert not is_marked(live, job)
+    await live.manager.set_queue("batch", before, "ada")
+    await live.act()
+    assert is_marked(live, job)
+
+
+async def test_a_new_daemon_looks_at_the_marks_of_the_one_before(on_slurm: LiveWorld) -> None:
+    live = on_slurm
+    remember(live, FEWEST_RUNS, 20.0, application="heat")
+    job = await waiting(live, {**PLAIN, "engine": "application"})
+    assert is_marked(live, job)
+    live.settings.queues["default"] = live.settings.queues["default"].model_copy(update={"plain_below": 0.0})
+    await live.restart()
+    await live.act()
+    assert not is_marked(live, job), "its file of settings was changed while there was none"
+    remember(live, NEWEST_RUNS, 20.0, application="heat")
+    live.settings.queues["default"] = live.settings.queues["default"].model_copy(update={"plain_below": 20.0})
+    await live.restart()
+    await live.act()
+    assert is_marked(live, job)
+    remember(live, NEWEST_RUNS, 90.0, application="heat")
+    await live.poll(1)
+    assert not is_marked(live, job), "runs that end after it has started count"
 
 
 async def test_runs_at_any_width_count_where_its_own_are_too_few(on_slurm: LiveWorld) -> None:

@@ -16,6 +16,8 @@ from ejbd.store.models import Overhead, PastRun
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
+ALL_SHORT = f"{FEWEST_RUNS} of the last {FEWEST_RUNS} runs"
+
 
 def remember(live: LiveWorld, runs: int, run_s: float, *, cost_s: float = 3.0) -> None:
     """So many runs of the application of the next job, and what a start was measured to take."""
@@ -58,11 +60,11 @@ async def test_short_runs_are_passed_through_while_they_can_start_at_once(tmp_pa
     await live.poll(1)
     remember(live, FEWEST_RUNS, 40.0)
     told = await live.plan(processes=16, app="app")
-    assert not told["elastic"] and told["code"] == "short_runs" and "10 of the last 10 runs of app" in told["why"]
+    assert not told["elastic"] and told["code"] == "short_runs" and f"{ALL_SHORT} of app" in told["why"]
     job = await live.submit(processes=16, app="app")
     assert not live.job(job).elastic
     found = await live.manager.explain(job)
-    assert "not elastic (short_runs): 10 of the last 10 runs" in found["now"]
+    assert f"not elastic (short_runs): {ALL_SHORT}" in found["now"]
 
 
 async def test_what_waits_is_long_or_hardly_known_stays_elastic(tmp_path: Path, store: Store) -> None:
@@ -70,7 +72,7 @@ async def test_what_waits_is_long_or_hardly_known_stays_elastic(tmp_path: Path, 
     live.batch.free = 16
     await live.poll(1)
     remember(live, FEWEST_RUNS - 1, 40.0)
-    assert (await live.plan(processes=16, app="app"))["elastic"], "nine runs are too few"
+    assert (await live.plan(processes=16, app="app"))["elastic"], "four runs are too few"
     live.batch.free = 4
     await live.poll(5)
     remember_one_more(live, 40.0)
@@ -81,7 +83,7 @@ async def test_what_waits_is_long_or_hardly_known_stays_elastic(tmp_path: Path, 
     assert (await live.plan(processes=16, app="app", elastic=True))["elastic"], "it asks to be"
     remember_one_more(live, 90.0)
     remember_one_more(live, 90.0)
-    assert (await live.plan(processes=16, app="app"))["elastic"], "two in twelve were long"
+    assert (await live.plan(processes=16, app="app"))["elastic"], "two in seven were long"
 
 
 async def test_what_a_start_costs_is_judged_by_its_width(tmp_path: Path, store: Store) -> None:
@@ -156,21 +158,21 @@ def test_runs_at_any_width_count_where_its_own_are_too_few() -> None:
 
 
 def test_a_simulated_j0_that_begins_a_short_job_pays_no_start(tmp_path: Path) -> None:
-    """Jobs of one user at two widths, which all wait for the one before: no window is free. Ten runs are learned of."""
+    """Jobs of one user at two widths, which all wait: no window is free. The first five are what is learned from."""
     rows = "".join(f"{n} {n} -1 30 8 -1 -1 {7 + n % 2} 100 -1 1 7 -1 -1 -1 -1 -1 -1\n" for n in range(1, 16))
     workload = played(tmp_path, rows)
     costs = Costs(launch_s=2.0, release_s=1.0)
-    for below, paid in ((0.0, 15), (5.0, 15), (20.0, 10)):
+    for below, paid in ((0.0, 15), (5.0, 15), (20.0, FEWEST_RUNS)):
         outcome = run(workload, Policy.EJB, min_processors=2, costs=costs, plain_below=below)
         assert (outcome.subjobs[1:] == 1).all(), "each ran on its J0 alone"
         assert outcome.end.max() - 1.0 == 33.0 * paid + 30.0 * (15 - paid)
 
 
 def test_a_simulated_job_pays_no_start_where_runs_like_it_are_short(tmp_path: Path) -> None:
-    """Fifteen runs of one user one after the other, on an empty cluster: the first ten are what is learned from."""
+    """Fifteen runs of one user one after the other, on an empty cluster: the first five are what is learned from."""
     rows = "".join(f"{n} {1000 * n} -1 30 8 -1 -1 8 100 -1 1 7 -1 -1 -1 -1 -1 -1\n" for n in range(1, 16))
     workload = played(tmp_path, rows)
     costs = Costs(launch_s=2.0, release_s=1.0)
-    for times, paid in ((0.0, 15), (5.0, 15), (20.0, 10)):
+    for times, paid in ((0.0, 15), (5.0, 15), (20.0, FEWEST_RUNS)):
         ended = run(workload, Policy.EJB, costs=costs, short_runs=times).end - workload.jobs.submit
         assert list(ended) == [33.0] * paid + [30.0] * (15 - paid)

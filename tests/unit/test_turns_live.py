@@ -31,6 +31,7 @@ from ejbd.sim.world import (
     RIGID,
     RUNNING,
     TOTAL,
+    UNIT,
     WAITING,
     kernel_rules,
     new_world,
@@ -72,21 +73,24 @@ def shown(w: Any, staying: set[str]) -> tuple[ClusterView, Roster]:
         if w.mode[job] == RIGID and w.end[job] == w.clock[NOW]:
             listed = BatchJobView(str(job), str(job), "ada", "batch", BatchState.COMPLETED, w.processors[job])
             jobs.append(replace(listed, start_s=w.start[job], end_s=w.end[job]))
-    total = w.count[TOTAL]
+    total, unit = w.count[TOTAL], w.count[UNIT]
+    nodes = [NodeView(f"n{at}", unit, 0, True, ("batch",)) for at in range(total // unit)]
     view = ClusterView(
-        w.clock[NOW], (NodeView("n1", total, 0, True, ("batch",)),), tuple(jobs),
-        (QueueView("batch", True, None, 1, total),), Reservations.PROCESSORS,
+        w.clock[NOW], tuple(nodes), tuple(jobs), (QueueView("batch", True, None, 1, total),), Reservations.NODES,
     )  # fmt: skip
     return view, Roster(rows, subjobs)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("unit", [1, 16])  # processors of a node: the head's reservation is of whole ones
 @pytest.mark.parametrize("lambda_s", [120.0, 200.0])
 @pytest.mark.parametrize("model", [Model.LUBLIN, Model.SHORT_HEAVY])
-def test_live_and_simulated_decide_alike(model: Model, lambda_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_and_simulated_decide_alike(
+    model: Model, lambda_s: float, unit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = generate(model, jobs=300, processors=64, seed=2, load=0.95, overestimate=10.0)
     load = workload_of(log, model.value, processors=64)
     wide = np.where(load.jobs.processors >= 8, ELASTIC, 0)
-    w: Any = new_world(load.jobs, load.processors, wide, elastic_rows=512, plain=True, turns=True)
+    w: Any = new_world(load.jobs, load.processors, wide, elastic_rows=512, plain=True, turns=True, unit=unit)
     turns, staying, stayed = Turns(), set[str](), 0
 
     def both(w: Any) -> None:
@@ -123,6 +127,31 @@ def test_a_shadow_made_anew_takes_what_runs_as_begun() -> None:
         pass
     assert shadow.turn_s("b") == 140.0
     assert shadow.names == ["b"]
+
+
+def test_a_shadow_keeps_whole_nodes_for_the_head() -> None:
+    """The head needs 13 of 16 processors. The other three are on one of the nodes that are kept for it."""
+    turns, turn_of = Turns(), {}
+    jobs = (
+        BatchJobView("1", "a", "eve", "batch", BatchState.RUNNING, 14, 100.0, start_s=0.0),
+        BatchJobView("2", "b", "eve", "batch", BatchState.PENDING, 13, 100.0),
+        BatchJobView("3", "c", "eve", "batch", BatchState.PENDING, 2, 1000.0),
+    )
+    queue = QueueView("batch", True, None, 1, 16)
+    for nodes, kept in ((4, Reservations.NODES), (16, Reservations.NODES), (4, Reservations.PROCESSORS)):
+        size = 16 // nodes
+        there = tuple(NodeView(f"n{at}", size, 0, True, ("batch",)) for at in range(nodes))
+        view = ClusterView(10.0, there, jobs, (queue,), kept)
+        turns.shadows.clear()
+        for _ in polled.look(turns, view, Roster({}, {}), ["batch"], polled.Wanted()):
+            pass
+        (shadow,) = turns.shadows.values()
+        turn_of[nodes, kept] = shadow.turn_s("3")
+    assert turn_of == {
+        (4, Reservations.NODES): float("inf"),
+        (16, Reservations.NODES): 10.0,
+        (4, Reservations.PROCESSORS): 10.0,
+    }
 
 
 @pytest.fixture

@@ -224,8 +224,7 @@ def _changes(
     now: float,
 ) -> tuple[int, dict[float, int]]:
     """How many processors are free now, and how many more (or fewer) from each time on."""
-    by_nodes = view.reservations is Reservations.NODES
-    unit = max((node.processors for node in nodes.values()), default=1) if by_nodes else queue.processor_quantum
+    unit = view.reserved_unit(queue)
     neighbours = {name for node in nodes.values() for name in node.queues} | {queue.name}
     free = sum(node.free for node in nodes.values())
     holding = [

@@ -1,7 +1,8 @@
 """Tells J0s, by files of the spool, whether the job that they begin needs no workers since runs like it are short.
 
-A J0 may wait for days, and what is known of runs changes meanwhile. So its script looks at the mark of its kind and
-width as it starts: a file with a byte in it (short) or none. Where no daemon is there the last word stands.
+A J0 may wait for days. What is known of runs changes meanwhile, and so may its queue's settings. So its script looks
+at the mark of its kind and width as it starts: a file with a byte in it (short) or none. Where no daemon is there the
+last word stands; the next one looks at it again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from sqlalchemy.orm import Session
 from ejbd.errors import EjbError
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.past.pastruns import key_of
-from ejbd.manager.facts.past.shortness import Kind, kind_of, needs_no_workers, newest_run, with_new_runs
+from ejbd.manager.facts.past.shortness import (
+    Kind,
+    kind_of,
+    needs_no_workers,
+    newest_run,
+    waiting_kinds,
+    with_news,
+)
 from ejbd.manager.hands.hands import Hands
 from ejbd.manager.jobspec import JobSpec
 from ejbd.store.models import Job
@@ -26,6 +34,7 @@ from ejbd.store.store import Store
 log = structlog.get_logger(__name__)
 
 MOST_KINDS = 10_000  # have marks that are kept up to date: those of the J0s that were submitted last
+Marks = dict[int, bool | None]  # of a kind, by width: what its mark says (None: an earlier daemon's word, not known)
 
 
 class ShortMarks:
@@ -38,8 +47,10 @@ class ShortMarks:
         self._store = store
         self._hands = hands
         self._context = context
-        self._said: dict[Kind, dict[int, bool]] = {}
+        self._said: dict[Kind, Marks] = {}
+        self._times: dict[str, float] = {}  # by queues: what marks were judged by
         self._newest: int | None = None  # the run after which marks have to be looked at again
+        self._recalled = False  # those of an earlier daemon
         self._lock = threading.Lock()  # of the above; held for moments
         self._of_user: dict[str, threading.Lock] = {}  # held while a mark of that user is judged and written
         self._due: dict[str, set[Kind]] = {}
@@ -58,21 +69,43 @@ class ShortMarks:
         return self._path(kind, spec.processes)
 
     async def refresh(self) -> None:
-        """Say anew what runs that have ended since the last time have changed. Raises what an earlier pass has met."""
+        """Say anew what runs that have ended since the last time have changed, or a queue's settings.
+
+        Raises what an earlier pass has met.
+        """
         for user in [user for user, task in self._renewing.items() if task.done()]:
             self._renewing.pop(user).result()
+        if not self._recalled:
+            await self._recall()
         with self._lock:
-            kinds, newest = list(self._said), self._newest
-        if newest is None:
-            return
-        changed, self._newest = await self._store.read(lambda s: with_new_runs(self._context(s), kinds, newest))
-        for kind in changed:
-            self._due.setdefault(kind.user, set()).add(kind)
-        for user in self._due.keys() - self._renewing.keys():
-            due = self._due.pop(user)
+            kinds, newest, times = list(self._said), self._newest or 0, dict(self._times)
+        changed, self._newest, times = await self._store.read(
+            lambda s: with_news(self._context(s), kinds, newest, times)
+        )
+        with self._lock:
+            self._times.update(times)
+            for kind in changed:
+                self._due.setdefault(kind.user, set()).add(kind)
+            now = {user: self._due.pop(user) for user in self._due.keys() - self._renewing.keys()}
+        for user, due in now.items():
             self._renewing[user] = asyncio.create_task(asyncio.to_thread(self._renew, due), name=f"marks-of-{user}")
         if not self._hands.by_user and self._renewing:
             await asyncio.wait(self._renewing.values())
+
+    async def _recall(self) -> None:
+        """The marks that J0s look at which an earlier daemon submitted are looked at again, too."""
+
+        def look(session: Session) -> tuple[int, list[tuple[Kind, int]]]:
+            ctx = self._context(session)
+            return newest_run(session), waiting_kinds(ctx, MOST_KINDS) if ctx.settings.traits.begins_at_once else []
+
+        newest, waiting = await self._store.read(look)
+        self._newest = newest if self._newest is None else self._newest
+        with self._lock:
+            for kind, width in waiting:
+                self._said.setdefault(kind, {}).setdefault(width, None)
+                self._due.setdefault(kind.user, set()).add(kind)
+        self._recalled = True
 
     async def stop(self) -> None:
         """Let go of what has not ended: the marks stay as they are."""
@@ -95,7 +128,9 @@ class ShortMarks:
         with self._lock:
             of_user = self._of_user.setdefault(kind.user, threading.Lock())
         with of_user:
-            short = self._store.read_sync(lambda s: needs_no_workers(self._context(s), kind, width))
+            short, times = self._store.read_sync(lambda s: needs_no_workers(self._context(s), kind, width))
+            with self._lock:
+                self._times.setdefault(kind.queue, times)
             if self._said.get(kind, {}).get(width) is short:
                 return
             path, files = self._path(kind, width), self._hands.spool_of(kind.user).files
@@ -103,6 +138,8 @@ class ShortMarks:
             files.put(path, b"1" if short else b"")
         with self._lock:
             self._said.setdefault(kind, {})[width] = short
+            if self._times[kind.queue] != times:  # settings have changed since
+                self._due.setdefault(kind.user, set()).add(kind)
             while len(self._said) > MOST_KINDS:
                 del self._said[next(iter(self._said))]
 

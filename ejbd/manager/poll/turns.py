@@ -111,12 +111,12 @@ def _look(
     staying: set[str],
 ) -> Iterator[None]:
     usable = {node.name: node.processors for name in queues for node in view.usable_nodes(name)}
-    unit = max((one.processor_quantum for one in view.queues if one.name in queues), default=1)
+    unit = max((view.reserved_unit(one) for one in view.queues if one.name in queues), default=1)
     total, shadow = sum(usable.values()), turns.shadows.get(queues)
     if total <= 0:
         return
-    if shadow is None or (shadow.processors, shadow.unit) != (total, max(1, unit)):
-        shadow = turns.shadows[queues] = Alongside(total, max(1, unit))
+    if shadow is None or (shadow.processors, shadow.unit) != (total, unit):
+        shadow = turns.shadows[queues] = Alongside(total, unit)
     ours = {row.tag: row for rows in roster.subjobs.values() for row in rows}
     known = set(shadow.names)
     listed: list[Listed] = []

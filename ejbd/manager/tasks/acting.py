@@ -11,10 +11,11 @@ from ejbd.manager.acts.executor import Executor
 from ejbd.manager.service.health import Health
 from ejbd.manager.submission.receiving import Receiving
 from ejbd.manager.world import World
-from ejbd.store.transitions import INTENTS_TOPIC, NEW_JOBS_TOPIC
+from ejbd.store.transitions import INTENTS_TOPIC, NEW_JOBS_TOPIC, QUEUES_TOPIC
 
 log = structlog.get_logger(__name__)
 
+AT_ONCE = frozenset((INTENTS_TOPIC, QUEUES_TOPIC))  # what a queue is told may reach J0s that wait
 RETRY_S = 1.0
 BACKLOG_S = 0.2  # between two passes of the executor over a backlog: some submissions each, not one
 
@@ -33,7 +34,7 @@ class Acting:
 
     def woken(self, topics: frozenset[str]) -> None:
         """There has been a commit."""
-        if INTENTS_TOPIC in topics or (NEW_JOBS_TOPIC in topics and not self.receiving.backlog):
+        if not AT_ONCE.isdisjoint(topics) or (NEW_JOBS_TOPIC in topics and not self.receiving.backlog):
             self.work.set()
 
     async def run(self) -> None:

@@ -47,9 +47,7 @@ def may_be_plain(ctx: Context, job: Job) -> bool:
     settings = ctx.queue_settings(job.queue)
     if not job.elastic or not ctx.settings.traits.begins_at_once:
         return False
-    if settings.plain_j0 == "off" or settings.in_place == "on":
-        return False
-    return job.engine == "none" or settings.plain_below > 0.0
+    return settings.has_plain_j0s and (job.engine == "none" or settings.plain_below > 0.0)
 
 
 def order_for(

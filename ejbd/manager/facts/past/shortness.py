@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import func, select
@@ -15,7 +15,9 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.past.history import measured_as, program_of
 from ejbd.manager.facts.past.pastruns import application_of_job
 from ejbd.manager.jobspec import JobSpec
-from ejbd.store.models import PastRun
+from ejbd.store.models import Job, PastRun, Subjob
+from ejbd.store.states import SubjobState
+from ejbd.wire.kinds import SubjobRole
 
 
 class Kind(NamedTuple):
@@ -85,9 +87,30 @@ def why_short(ctx: Context, user: str, spec: JobSpec, queue: str, engine: str) -
     )
 
 
-def needs_no_workers(ctx: Context, kind: Kind, processes: int) -> bool:
-    """Whether J0s of so many processes begin a job of this kind without workers, as far as its runs tell."""
-    return _judged(ctx, kind, processes, ctx.queue_settings(kind.queue).plain_below).short
+def times_of(ctx: Context, queue: str) -> float:
+    """Below so many times what starts and ends cost J0 runs a job without workers, as the queue is now; 0: never."""
+    settings = ctx.queue_settings(queue)
+    return settings.plain_below if settings.has_plain_j0s else 0.0
+
+
+def needs_no_workers(ctx: Context, kind: Kind, processes: int) -> tuple[bool, float]:
+    """Whether J0s of so many processes begin a job of this kind without workers, as far as its runs tell.
+
+    And :func:`times_of` its queue, by which that was judged.
+    """
+    times = times_of(ctx, kind.queue)
+    return _judged(ctx, kind, processes, times).short, times
+
+
+def waiting_kinds(ctx: Context, most: int) -> list[tuple[Kind, int]]:
+    """The kinds and widths of jobs that can be moved and wait for their J0; of at most so many jobs, the newest."""
+    query = select(Job).join(Subjob, Subjob.job_id == Job.id).where(Job.elastic, Job.engine != "none")
+    query = query.where(Subjob.role == SubjobRole.PLACEHOLDER, Subjob.state == SubjobState.PENDING)
+    found: dict[tuple[Kind, int], None] = {}
+    for job in ctx.session.scalars(query.order_by(Job.seq.desc()).limit(most)):
+        spec = JobSpec.from_json(job.spec)
+        found[kind_of(job.user, spec, job.queue, job.engine), spec.processes] = None
+    return list(found)
 
 
 def newest_run(session: Session) -> int:
@@ -95,11 +118,23 @@ def newest_run(session: Session) -> int:
     return session.scalar(select(func.max(PastRun.id))) or 0
 
 
-def with_new_runs(ctx: Context, kinds: Sequence[Kind], after: int) -> tuple[list[Kind], int]:
-    """Those of which runs were kept since the run number `after`, and the number of the newest run."""
+def with_news(
+    ctx: Context, kinds: Sequence[Kind], after: int, times: Mapping[str, float]
+) -> tuple[list[Kind], int, dict[str, float]]:
+    """Those that have to be judged again, the number of the newest run, and :func:`times_of` each queue.
+
+    There is a run after the one with the number `after`, or their queue had other `times` before.
+    """
+    now = {queue: times_of(ctx, queue) for queue in times}
+    changed = {queue for queue, before in times.items() if now[queue] != before}
+    ran, newest = _that_ran(ctx, after)
+    return [kind for kind in kinds if kind.queue in changed or kind[:3] in ran], newest, now
+
+
+def _that_ran(ctx: Context, after: int) -> tuple[set[tuple[str, ...]], int]:
+    """Applications with runs after this one, and the newest run."""
     of = (PastRun.user, PastRun.application, PastRun.input_class)
     newest = newest_run(ctx.session)
     if newest <= after:
-        return [], after
-    ran = {tuple(row) for row in ctx.session.execute(select(*of).distinct().where(PastRun.id > after))}
-    return [kind for kind in kinds if kind[:3] in ran], newest
+        return set(), after
+    return {tuple(row) for row in ctx.session.execute(select(*of).distinct().where(PastRun.id > after))}, newest
