@@ -148,12 +148,13 @@ def test_what_nothing_can_move_runs_in_its_j0_as_under_sbatch(cluster: SlurmClus
 
 
 def test_what_can_be_moved_does_so_where_runs_like_it_are_short(cluster: SlurmCluster, daemon: Daemon) -> None:
-    """Five runs are learned of. The J0 of the sixth was in the queue before the first of them ended."""
+    """Runs are learned of, two at a time, so that windows have no room. Its own J0 waits before the first ends."""
     others = full(cluster)
     told = "#!/bin/bash\n#SBATCH --ntasks=4 --time=5 --output=%j.out\n"
     moves = {"overrides": {"engine": "application", "elastic": "on"}}
     first = [
-        script_job(daemon, script=told.replace("=4", "=2") + "srun sleep 0\n", **moves) for _ in range(FEWEST_RUNS)
+        script_job(daemon, script=told.replace("=4", "=2") + "srun sleep 0\n", **moves)
+        for _ in range(FEWEST_RUNS + FEWEST_RUNS % 2)
     ]
     last = script_job(daemon, script=told + "echo $(env | grep -c EJB.SUB)\nsrun printenv\n", **moves)
     (id,) = waits(cluster, daemon, *first, last)[-1:]
