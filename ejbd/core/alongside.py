@@ -8,7 +8,7 @@ turn that had come before is known to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ejbd.core.easy import add_release
@@ -29,6 +29,7 @@ from ejbd.core.shadow import (
 )
 
 JOBS_AT_ONCE = 2000  # that are gone through between two chances for others
+NONE: Mapping[str, int] = {}
 
 
 class Listed(NamedTuple):
@@ -64,18 +65,29 @@ class Alongside:
         return self._shadow.counts[UNIT]
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> set[str]:
         """The jobs that have not ended in reality, as far as was told."""
-        return [name for name in self._numbers if name not in self._over]
+        return self._numbers.keys() - self._over
 
     def turn_s(self, name: str) -> float:
         """When a job has started; infinite: its turn has not come. So is that of one that is not known."""
         number = self._numbers.get(name)
         return math.inf if number is None else self._shadow.start[number]
 
-    def look(self, now: float, listed: Sequence[Listed], ended: Mapping[str, float | None]) -> Iterator[None]:
-        """Bring it up to now, some milliseconds each time. `ended`: how long each ran at full width (None: it never
-        began)."""
+    def turns_s(self, names: Iterable[str]) -> list[float]:
+        """When those of these have started that have; in no order."""
+        of, start = self._numbers.get, self._shadow.start
+        begun = (start[number] for name in names if (number := of(name)) is not None)
+        return [turn_s for turn_s in begun if turn_s < math.inf]
+
+    def look(
+        self, now: float, listed: Sequence[Listed], ended: Mapping[str, float | None], places: Mapping[str, int] = NONE
+    ) -> Iterator[None]:
+        """Bring it up to now, some milliseconds each time.
+
+        `listed` has those at least that are not known, and `places` where the others are in the batch system's queue.
+        `ended`: how long each ran at full width (None: it never began).
+        """
         s = self._shadow
         for name, run_s in ended.items():
             number = self._numbers.get(name)
@@ -97,14 +109,13 @@ class Alongside:
                 self._begins(job)
             come = [job for job in come if job.name not in self._numbers]
         if come:
-            yield from self._joins(listed, come)
+            yield from self._joins({**places, **{job.name: job.place for job in listed if job.place >= 0}}, come)
             shadow_passes(s, now)
             yield
 
-    def _joins(self, listed: Sequence[Listed], come: list[Listed]) -> Iterator[None]:
+    def _joins(self, places: Mapping[str, int], come: list[Listed]) -> Iterator[None]:
         """Each ahead of what the batch system lists behind it; what does not wait in reality is ahead of none."""
         s = self._shadow
-        places = {job.name: job.place for job in listed if job.place >= 0}
         come.sort(key=lambda job: job.place if job.place >= 0 else math.inf)
         waiting = [places.get(self._names[s.queue[at]], -1) for at in range(s.counts[QUEUED])]
         last = max(waiting, default=-1)

@@ -126,7 +126,7 @@ def test_a_shadow_made_anew_takes_what_runs_as_begun() -> None:
     for _ in shadow.look(140.0, [head], {"a": 60.0, "c": 50.0}):
         pass
     assert shadow.turn_s("b") == 140.0
-    assert shadow.names == ["b"]
+    assert shadow.names == {"b"}
 
 
 def test_a_shadow_keeps_whole_nodes_for_the_head() -> None:

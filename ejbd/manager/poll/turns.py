@@ -118,9 +118,11 @@ def _look(
     if shadow is None or (shadow.processors, shadow.unit) != (total, unit):
         shadow = turns.shadows[queues] = Alongside(total, unit)
     ours = {row.tag: row for rows in roster.subjobs.values() for row in rows}
-    known = set(shadow.names)
-    listed: list[Listed] = []
-    waiting: list[tuple[str, SubjobRow | None]] = []
+    known = shadow.names
+    new: list[Listed] = []
+    places: dict[str, int] = {}  # of those that wait and are known
+    elastic: list[tuple[str, SubjobRow]] = []  # that wait, and
+    others: list[str] = []  # that wait and may start
     there: set[str] = set()
     walltimes = {one.name: one.max_walltime_s for one in view.queues}
     here: dict[str, bool] = {}  # by the queues that a job names
@@ -130,49 +132,53 @@ def _look(
         state, named = job.state, job.queue
         if named not in here:
             here[named] = any(name in queues for name in named.split(","))
-        if state in _OVER or not here[named]:
+        pending = state is BatchState.PENDING
+        if not here[named] or (not pending and state in _OVER):
             continue
         row = ours.get(job.mark)
         if row is not None and row.role in _PARTS:
             continue
-        elastic = row is not None and row.role == SubjobRole.PLACEHOLDER
-        name = str(row.job_id) if row is not None and elastic else job.id
+        own = row if row is not None and row.role == SubjobRole.PLACEHOLDER else None
+        name = job.id if own is None else str(own.job_id)
         there.add(name)
-        may_start = state is BatchState.PENDING and not job.blocked
-        waits = state not in _RUN
-        if not may_start and waits and name not in known:
-            continue
-        walltime_s = walltimes.get(named) if job.walltime_s is None else job.walltime_s
-        begun_s = None if waits else job.start_s
-        if begun_s is not None and not elastic:
-            turns.begun[name] = begun_s
-        length_s = math.inf if walltime_s is None else walltime_s
-        listed.append(Listed(name, job.processors, length_s, place if waits else -1, begun_s))
-        if elastic and waits:
-            waiting.append((name, row))
-        elif may_start and not elastic:
-            waiting.append((name, None))
+        begun_s = None
+        if pending or state not in _RUN:
+            may_start = pending and not job.blocked
+            if name in known:
+                places[name] = place
+            elif not may_start:
+                continue
+            if own is not None:
+                elastic.append((name, own))
+            elif may_start:
+                others.append(name)
+        else:
+            place, begun_s = -1, job.start_s
+            if begun_s is not None and own is None:
+                turns.begun[name] = begun_s
+        if name not in known:
+            walltime_s = walltimes.get(named) if job.walltime_s is None else job.walltime_s
+            new.append(Listed(name, job.processors, math.inf if walltime_s is None else walltime_s, place, begun_s))
     ended = _ended(turns, view, roster, known - there)
     for name in known & roster.jobs.keys():
         turns.rows[name] = roster.jobs[name]
-    yield from shadow.look(view.time_s, listed, ended)
-    for one in listed:
+    yield from shadow.look(view.time_s, new, ended, places)
+    for one in new:
         if one.name in roster.jobs:
             turns.rows[one.name] = roster.jobs[one.name]
-    others_s, elastic_s, known_now = 0.0, 0.0, set(shadow.names)
-    for name, row in waiting:
-        if row is None:
-            others_s += beyond_s(shadow.turn_s(name), view.time_s)
-        elif name in roster.jobs and roster.jobs[name].state == JobState.WAITING and not roster.jobs[name].held:
+    others_s, elastic_s = sum(beyond_s(turn_s, view.time_s) for turn_s in shadow.turns_s(others)), 0.0
+    for name, _ in elastic if others_s > 0.0 else ():
+        if name in roster.jobs and roster.jobs[name].state == JobState.WAITING and not roster.jobs[name].held:
             elastic_s += beyond_s(shadow.turn_s(name), view.time_s)
     if not are_later(others_s, elastic_s):
         return
-    for name, row in waiting:
-        if row is None or row.state != SubjobState.PENDING or row.releasing or not _may_stay(roster, name, on):
+    known = shadow.names
+    for name, row in elastic:
+        if row.state != SubjobState.PENDING or row.releasing or not _may_stay(roster, name, on):
             continue
         if len(staying) >= STAY_AT_MOST:
             break
-        if not (name in known_now and is_before(shadow.turn_s(name), view.time_s)) or row.id in turns.refused:
+        if not (name in known and is_before(shadow.turn_s(name), view.time_s)) or row.id in turns.refused:
             continue
         staying.add(row.id)
         if not row.stays:
@@ -188,7 +194,9 @@ def _may_stay(roster: Roster, job: str, on: Collection[str]) -> bool:
 
 def _ended(turns: Turns, view: ClusterView, roster: Roster, gone: Collection[str]) -> dict[str, float | None]:
     """How long each of these ran in its own shape; not those of which the batch system alone knows nothing more."""
-    ends = {job.id: (job.start_s, job.end_s) for job in view.jobs if job.state.ended and job.id in gone}
+    if not gone:
+        return {}
+    ends = {job.id: (job.start_s, job.end_s) for job in view.jobs if job.id in gone and job.state.ended}
     found: dict[str, float | None] = {}
     for name in gone:
         if name in roster.jobs:
