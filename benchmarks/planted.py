@@ -399,7 +399,7 @@ FAULTS = (
         "dropped act",
         "await self.asking.marks.refresh()",
         "pass",
-        ("unit/test_manager_alone",),
+        ("unit/test_manager_plain_j0",),
     ),
     Fault(
         "mark-that-says-nothing-is-taken",
@@ -413,7 +413,7 @@ FAULTS = (
         "rule",
         "return runs_are_short(all_runs, all_short)",
         "return False",
-        ("unit/test_manager_short_runs", "unit/test_manager_alone"),
+        ("unit/test_manager_short_runs", "unit/test_manager_plain_j0"),
     ),
     Fault(
         "any-width-divides",
@@ -511,7 +511,7 @@ FAULTS = (
     Fault(
         "shadow-counts-processors",
         "wrong rule",
-        "unit = max((view.reserved_unit(one) for one in view.queues if one.name in queues), default=1)",
+        "unit = max((view.reserved_unit(one, nodes) for one, nodes in usable), default=1)",
         "unit = 1",
         ("unit/test_turns_live",),
     ),
@@ -520,13 +520,13 @@ FAULTS = (
         "dropped act",
         "kind.queue in changed or kind[:3] in ran",
         "kind[:3] in ran",
-        ("unit/test_manager_alone",),
+        ("unit/test_manager_plain_j0",),
     ),
     Fault(
         "marks-of-before-are-forgotten",
         "dropped act",
         "waiting_kinds(ctx, MOST_KINDS) if ctx.settings.traits.begins_at_once else []",
         "[]",
-        ("unit/test_manager_alone",),
+        ("unit/test_manager_plain_j0",),
     ),
 )

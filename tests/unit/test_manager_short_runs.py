@@ -15,50 +15,16 @@ from ejbd.sim.world import Costs
 from ejbd.store.models import Overhead, PastRun
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
+from tests.fakes.pastruns import remember
 
 ALL_SHORT = f"{FEWEST_RUNS} of the last {FEWEST_RUNS} runs"
-
-
-def remember(live: LiveWorld, runs: int, run_s: float, *, cost_s: float = 3.0) -> None:
-    """So many runs of the application of the next job, and what a start was measured to take."""
-
-    def write(session: Session) -> None:
-        reading = live.reading()
-        for at in range(runs):
-            session.add(
-                PastRun(
-                    key=at,
-                    user="ada",
-                    application="app",
-                    processors=reading.spec.processes,
-                    input_class="",
-                    run_s=run_s,
-                    requested_s=100.0,
-                    outcome="completed",
-                    end_s=float(at),
-                )
-            )
-        session.add(
-            Overhead(
-                hop=Hop.READY.value,
-                queue="batch",
-                application="",
-                job_id="a",
-                subjob_id="a.1",
-                at_s=1.0,
-                processors=reading.spec.processes,
-                seconds=cost_s,
-            )
-        )
-
-    live.store.write_sync(write)
 
 
 async def test_short_runs_are_passed_through_while_they_can_start_at_once(tmp_path: Path, store: Store) -> None:
     live = LiveWorld(tmp_path, store, short_runs=20)
     live.batch.free = 16
     await live.poll(1)
-    remember(live, FEWEST_RUNS, 40.0)
+    remember(live, FEWEST_RUNS, 40.0, application="app")
     told = await live.plan(processes=16, app="app")
     assert not told["elastic"] and told["code"] == "short_runs" and f"{ALL_SHORT} of app" in told["why"]
     job = await live.submit(processes=16, app="app")
@@ -71,18 +37,18 @@ async def test_what_waits_is_long_or_hardly_known_stays_elastic(tmp_path: Path, 
     live = LiveWorld(tmp_path, store, short_runs=20)
     live.batch.free = 16
     await live.poll(1)
-    remember(live, FEWEST_RUNS - 1, 40.0)
+    remember(live, FEWEST_RUNS - 1, 40.0, application="app")
     assert (await live.plan(processes=16, app="app"))["elastic"], "four runs are too few"
     live.batch.free = 4
     await live.poll(5)
-    remember_one_more(live, 40.0)
+    remember(live, 1, 40.0, application="app")
     assert (await live.plan(processes=16, app="app"))["elastic"], "it has to wait"
     live.batch.free = 16
     await live.poll(5)
     assert not (await live.plan(processes=16, app="app"))["elastic"]
     assert (await live.plan(processes=16, app="app", elastic=True))["elastic"], "it asks to be"
-    remember_one_more(live, 90.0)
-    remember_one_more(live, 90.0)
+    remember(live, 1, 90.0, application="app")
+    remember(live, 1, 90.0, application="app")
     assert (await live.plan(processes=16, app="app"))["elastic"], "two in seven were long"
 
 
@@ -91,7 +57,7 @@ async def test_what_a_start_costs_is_judged_by_its_width(tmp_path: Path, store: 
     live = LiveWorld(tmp_path, store, short_runs=20)
     live.batch.free = 16
     await live.poll(1)
-    remember(live, FEWEST_RUNS, 40.0)  # of 16 processors, with a start of 3 s
+    remember(live, FEWEST_RUNS, 40.0, application="app")  # of 16 processors, with a start of 3 s
 
     def narrow(session: Session) -> None:
         for _ in range(100):
@@ -112,26 +78,6 @@ async def test_what_a_start_costs_is_judged_by_its_width(tmp_path: Path, store: 
     live.store.write_sync(narrow)
     assert not (await live.plan(processes=16, app="app"))["elastic"], "40 s are short beside 20 times 3 s"
     assert (await live.plan(processes=2, app="app"))["elastic"], "and not beside 20 times .2 s"
-
-
-def remember_one_more(live: LiveWorld, run_s: float) -> None:
-    def write(session: Session) -> None:
-        at = 100 + session.query(PastRun).count()
-        session.add(
-            PastRun(
-                key=at,
-                user="ada",
-                application="app",
-                processors=16,
-                input_class="",
-                run_s=run_s,
-                requested_s=100.0,
-                outcome="completed",
-                end_s=float(at),
-            )
-        )
-
-    live.store.write_sync(write)
 
 
 def test_the_newest_runs_count() -> None:
