@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -325,11 +326,12 @@ class ClusterView:
         """The nodes of a queue that can be used now."""
         return [node for node in self.nodes if node.usable and queue in node.queues]
 
-    def reserved_unit(self, queue: QueueView) -> int:
+    def reserved_unit(self, queue: QueueView, nodes: Iterable[NodeView]) -> int:
         """Of how many processors at a time the batch system keeps room for a job that waits in this queue.
 
-        Where it keeps nodes, and they differ, it is the largest one's: rather too much is taken for kept.
+        Where it keeps nodes, and the queue's `nodes` differ, it is the largest one's: rather too much is taken for
+        kept.
         """
         if self.reservations is not Reservations.NODES:
             return max(1, queue.processor_quantum)
-        return max((node.processors for node in self.usable_nodes(queue.name)), default=1)
+        return max((node.processors for node in nodes), default=1)

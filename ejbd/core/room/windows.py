@@ -224,7 +224,7 @@ def _changes(
     now: float,
 ) -> tuple[int, dict[float, int]]:
     """How many processors are free now, and how many more (or fewer) from each time on."""
-    unit = view.reserved_unit(queue)
+    unit = view.reserved_unit(queue, nodes.values())
     neighbours = {name for node in nodes.values() for name in node.queues} | {queue.name}
     free = sum(node.free for node in nodes.values())
     holding = [

@@ -49,8 +49,7 @@ class ShortMarks:
         self._context = context
         self._said: dict[Kind, Marks] = {}
         self._times: dict[str, float] = {}  # by queues: what marks were judged by
-        self._newest: int | None = None  # the run after which marks have to be looked at again
-        self._recalled = False  # those of an earlier daemon
+        self._newest: int | None = None  # the run after which marks have to be looked at again; None: they all have
         self._lock = threading.Lock()  # of the above; held for moments
         self._of_user: dict[str, threading.Lock] = {}  # held while a mark of that user is judged and written
         self._due: dict[str, set[Kind]] = {}
@@ -60,8 +59,6 @@ class ShortMarks:
         """The mark that this job's J0 is to look at, as things stand now; None where it cannot be made. Blocks."""
         kind = kind_of(job.user, spec, job.queue, job.engine)
         try:
-            if self._newest is None:
-                self._newest = self._store.read_sync(newest_run)
             self._say(kind, spec.processes)
         except EjbError as error:  # the J0 starts workers
             log.warning("no-short-mark", user=job.user, error=error.sentence())
@@ -75,10 +72,9 @@ class ShortMarks:
         """
         for user in [user for user, task in self._renewing.items() if task.done()]:
             self._renewing.pop(user).result()
-        if not self._recalled:
-            await self._recall()
+        newest = await self._recall() if self._newest is None else self._newest
         with self._lock:
-            kinds, newest, times = list(self._said), self._newest or 0, dict(self._times)
+            kinds, times = list(self._said), dict(self._times)
         changed, self._newest, times = await self._store.read(
             lambda s: with_news(self._context(s), kinds, newest, times)
         )
@@ -92,20 +88,19 @@ class ShortMarks:
         if not self._hands.by_user and self._renewing:
             await asyncio.wait(self._renewing.values())
 
-    async def _recall(self) -> None:
-        """The marks that J0s look at which an earlier daemon submitted are looked at again, too."""
+    async def _recall(self) -> int:
+        """The marks that J0s look at which an earlier daemon submitted are looked at again, too. The newest run."""
 
         def look(session: Session) -> tuple[int, list[tuple[Kind, int]]]:
             ctx = self._context(session)
             return newest_run(session), waiting_kinds(ctx, MOST_KINDS) if ctx.settings.traits.begins_at_once else []
 
         newest, waiting = await self._store.read(look)
-        self._newest = newest if self._newest is None else self._newest
         with self._lock:
             for kind, width in waiting:
                 self._said.setdefault(kind, {}).setdefault(width, None)
                 self._due.setdefault(kind.user, set()).add(kind)
-        self._recalled = True
+        return newest
 
     async def stop(self) -> None:
         """Let go of what has not ended: the marks stay as they are."""

@@ -110,9 +110,10 @@ def _look(
     found: Wanted,
     staying: set[str],
 ) -> Iterator[None]:
-    usable = {node.name: node.processors for name in queues for node in view.usable_nodes(name)}
-    unit = max((view.reserved_unit(one) for one in view.queues if one.name in queues), default=1)
-    total, shadow = sum(usable.values()), turns.shadows.get(queues)
+    usable = [(one, view.usable_nodes(one.name)) for one in view.queues if one.name in queues]
+    unit = max((view.reserved_unit(one, nodes) for one, nodes in usable), default=1)
+    total = sum({node.name: node.processors for _, nodes in usable for node in nodes}.values())
+    shadow = turns.shadows.get(queues)
     if total <= 0:
         return
     if shadow is None or (shadow.processors, shadow.unit) != (total, unit):
@@ -166,10 +167,10 @@ def _look(
     for one in new:
         if one.name in roster.jobs:
             turns.rows[one.name] = roster.jobs[one.name]
-    others_s, elastic_s = sum(beyond_s(turn_s, view.time_s) for turn_s in shadow.turns_s(others)), 0.0
-    for name, _ in elastic if others_s > 0.0 else ():
-        if name in roster.jobs and roster.jobs[name].state == JobState.WAITING and not roster.jobs[name].held:
-            elastic_s += beyond_s(shadow.turn_s(name), view.time_s)
+    hold_nothing = (name for name, _ in elastic if _holds_nothing(roster, name))
+    others_s, elastic_s = (
+        sum(beyond_s(turn_s, view.time_s) for turn_s in shadow.turns_s(names)) for names in (others, hold_nothing)
+    )
     if not are_later(others_s, elastic_s):
         return
     known = shadow.names
@@ -185,6 +186,11 @@ def _look(
             found.stay.append(row)
         elif view.time_s - turns.said.get(row.id, -math.inf) >= rule.SAID_AGAIN_S:
             found.again.append(row)
+
+
+def _holds_nothing(roster: Roster, job: str) -> bool:
+    row = roster.jobs.get(job)
+    return row is not None and row.state == JobState.WAITING and not row.held
 
 
 def _may_stay(roster: Roster, job: str, on: Collection[str]) -> bool:

@@ -128,6 +128,8 @@ def with_news(
     now = {queue: times_of(ctx, queue) for queue in times}
     changed = {queue for queue, before in times.items() if now[queue] != before}
     ran, newest = _that_ran(ctx, after)
+    if not (changed or ran):
+        return [], newest, now
     return [kind for kind in kinds if kind.queue in changed or kind[:3] in ran], newest, now
 
 
