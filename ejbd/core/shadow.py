@@ -4,6 +4,11 @@ Every job that comes waits here, too, rigid and in the same order. How long it r
 reality. Until then it runs on here, at most until its walltime is over. So what ends here before it does in reality
 keeps its processors for too long: the others are promised too little here, rather than too much.
 
+Where nodes have several processors there are two shadows (:class:`Shadows`). Whole nodes are kept for the head of the
+queue. Which ones, and what else is free on the others then, hangs on where each job lies. That is not played. In the
+loose shadow all of the others is free for jobs behind the head. In the strict one none is. So a job starts late beyond
+doubt only where it does by both.
+
 Kernels for both worlds. Jobs are numbers, times are seconds that never go back.
 """
 
@@ -54,6 +59,39 @@ def new_shadow(jobs: int, processors: int, unit: int, ints: Callable[[int], Any]
     shadow.counts[TOTAL] = shadow.counts[FREE] = processors
     shadow.counts[UNIT] = unit
     return shadow
+
+
+class Shadows(NamedTuple):
+    """The same jobs twice; where nodes have one processor both are one and the same."""
+
+    loose: Shadow
+    strict: Shadow
+
+
+def new_shadows(
+    jobs: int, processors: int, unit: int, ints: Callable[[int], Any], floats: Callable[..., Any]
+) -> Shadows:
+    """As :func:`new_shadow`. All processors as one unit leave nothing over beside the head."""
+    loose = new_shadow(jobs, processors, unit, ints, floats)
+    return Shadows(loose, new_shadow(jobs, processors, processors, ints, floats) if unit > 1 else loose)
+
+
+@kernel
+def are_two(both: Shadows) -> bool:
+    """Whether the strict shadow is not the loose one."""
+    return both.strict.counts[UNIT] != both.loose.counts[UNIT]
+
+
+@kernel
+def soonest_turn(both: Shadows, job: int) -> float:
+    """When a job has started by one of them at least; infinite: by none."""
+    return min(both.loose.start[job], both.strict.start[job])
+
+
+@kernel
+def latest_turn(both: Shadows, job: int) -> float:
+    """When a job has started by both; infinite: it has not."""
+    return max(both.loose.start[job], both.strict.start[job])
 
 
 @kernel

@@ -10,9 +10,9 @@ from ejbd.core.easy import add_release, easy_schedule, fcfs_schedule
 from ejbd.core.kernel import kernel
 from ejbd.core.lasting import FEWEST_RUNS, noted
 from ejbd.core.lateness import with_one_more
-from ejbd.core.shadow import shadow_learns
 from ejbd.core.shortruns import is_short, learned, taken_for_short
 from ejbd.sim.heap import set_event
+from ejbd.sim.turns import turns_learn
 from ejbd.sim.world import (
     ASKED,
     BAD_FREE,
@@ -34,7 +34,6 @@ from ejbd.sim.world import (
     SHORT_S,
     STAYS_RIGID,
     TOTAL,
-    TURNS,
     UNIT,
     USED,
     World,
@@ -246,7 +245,6 @@ def end_rigid(w: World, job: int) -> None:
     learn_run(w, job)
     now = w.clock[NOW]
     w.end[job] = now
-    if w.count[TURNS] != 0:
-        shadow_learns(w.shadow, job, w.run[job], now)
+    turns_learn(w, job, now)
     w.used[job] = w.processors[job] * (now - w.start[job])
     give_back(w, w.processors[job], w.start[job] + w.walltime[job], now)

@@ -17,7 +17,6 @@ from ejbd.core.kernel import kernel
 from ejbd.core.lasting import FEWEST_RUNS
 from ejbd.core.lateness import FEWEST_ENDS, is_later, loses, promised_start, stop_s
 from ejbd.core.progress import round_up
-from ejbd.core.shadow import shadow_learns
 from ejbd.core.shortruns import learned
 from ejbd.sim.cluster import (
     APPLICATION_ENDS,
@@ -31,6 +30,7 @@ from ejbd.sim.cluster import (
     learn_run,
 )
 from ejbd.sim.heap import drop_event, set_event
+from ejbd.sim.turns import turns_learn
 from ejbd.sim.world import (
     ASKED,
     BROKEN_PROGRESS,
@@ -61,7 +61,6 @@ from ejbd.sim.world import (
     STOPS,
     TOO_MANY_ELASTIC,
     TOO_MANY_SUBJOBS,
-    TURNS,
     USED,
     VISITS,
     WAITING,
@@ -393,8 +392,7 @@ def complete(w: World, job: int, rules: Rules) -> None:
             kept += 1
     w.count[VISITS] = kept
     drop_event(w, job)
-    if w.count[TURNS] != 0:
-        shadow_learns(w.shadow, job, w.run[job], now)
+    turns_learn(w, job, now)
     release_s = w.clock[RELEASE_S] if w.without_workers[job] == 0 else w.clock[PLAIN_RELEASE_S]
     if release_s > 0.0:
         w.mode[job] = RELEASING

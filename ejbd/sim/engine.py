@@ -11,14 +11,13 @@ import math
 
 from ejbd.core.bundling.parameters import Rules
 from ejbd.core.kernel import kernel
-from ejbd.core.shadow import shadow_next
 from ejbd.sim.cluster import EJB, JOB_ENDS, end_rigid, enqueue, expire, is_taken_for_short, schedule, start_rigid
 from ejbd.sim.elastic import application_event, become_elastic, begin_on_j0, placeholder_started
 from ejbd.sim.folding import fold_back, unfold
 from ejbd.sim.heap import drop_event, rank_of
 from ejbd.sim.invariants import check
 from ejbd.sim.offering import give_back_beyond, give_back_room, is_giving_back, offer_slots
-from ejbd.sim.turns import keep_turns
+from ejbd.sim.turns import keep_turns, next_turn
 from ejbd.sim.world import (
     DONE,
     EVENTS,
@@ -57,7 +56,7 @@ def next_time(w: World) -> float:
     """When the next event is; infinite where none is left."""
     time = next_of_jobs(w)
     if w.count[KEPT] > 0:  # the turn of a J0 that stays may come
-        time = min(time, max(w.clock[NOW], shadow_next(w.shadow)))
+        time = min(time, max(w.clock[NOW], next_turn(w)))
     return time
 
 

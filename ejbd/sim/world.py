@@ -12,7 +12,7 @@ from ejbd.core.bundling.parameters import Rules, rules_of
 from ejbd.core.kernel import Floats, Ints
 from ejbd.core.parameters import Parameters
 from ejbd.core.room.slots import NO_MARGINS, Margins
-from ejbd.core.shadow import Shadow, new_shadow
+from ejbd.core.shadow import Shadows, new_shadows
 
 # What a job is (`mode`). A candidate becomes elastic when it cannot start at once.
 # RELEASING: it is done, but its processors are not given back yet.
@@ -133,7 +133,7 @@ class World(NamedTuple):
     like_runs: Ints
     like_short: Ints
     promised: Floats
-    shadow: Shadow
+    shadows: Shadows
 
     start: Floats
     end: Floats
@@ -304,7 +304,7 @@ def new_world(
         given(jobs.walltime if known is None else known.planned),
         given(np.zeros((n, 0)) if known is None else known.points),
         alike, kin, ints(n), ints(kinds), ints(kinds), ints(kinds), floats(n, np.inf),
-        new_shadow(n + 1 if turns else 1, total, unit, ints, floats),
+        new_shadows(n + 1 if turns else 1, total, unit, ints, floats),
         floats(n, -1.0), floats(n, -1.0), floats(n), floats(n), ints(n), ints(n),
         counts, clock, ints(n + 1), ints(n + 1), floats(n + 1), floats(n + 1),
         floats(active), ints(active), floats(active + 2 * n + 4), ints(active + 2 * n + 4),

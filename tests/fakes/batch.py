@@ -75,6 +75,7 @@ class MemoryBatch:
         self.jobs_a_processor = 1
         self.chains = False  # it waits for a job by its number, as Slurm does
         self.node_memory_mb = self.node_free_mb = 0  # what each has, and has free (0: all of it)
+        self.reserves = Reservations.PROCESSORS
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
     def of(self, tag: str) -> BatchJobView:
@@ -155,9 +156,8 @@ class MemoryBatch:
             for name in self.queues
         )
         jobs = (*self.others, *self.jobs.values())  # others were there before
-        by = Reservations.PROCESSORS
         view = ClusterView(
-            self.clock(), tuple(nodes), jobs, queues, by, site_reservations=self.reserved, blind=self.blind
+            self.clock(), tuple(nodes), jobs, queues, self.reserves, site_reservations=self.reserved, blind=self.blind
         )
         return replace(view, limits=self.limits, fair_share=self.fair_share, chains=self.chains)
 

@@ -49,28 +49,34 @@ def test_without_an_elastic_job_the_shadow_is_what_happens(model: Model) -> None
     w: Any = new_world(load.jobs, load.processors, np.array(rigid), elastic_rows=1, plain=True, turns=True)
     while next_time(w) < np.inf:
         step(w, Policy.EJB, PAPER_TIES, kernel_rules(TURNS, arrays=False))
-    assert w.shadow.start[:-1] == w.start
+    assert w.shadows.loose.start[:-1] == w.start
     assert w.start == run(load, Policy.EASY, plain=True).start.tolist()
 
 
-def test_no_j0_starts_before_its_turn_while_the_others_are_later(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("unit", [1, 16])  # processors of a node
+def test_no_j0_starts_before_its_turn_while_the_others_are_later(unit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nodes of several processors the others are late by the later of two turns, and J0s go by the sooner."""
     load = a_log()
     wide = np.where(load.jobs.processors >= 8, ELASTIC, 0)
-    w: Any = new_world(load.jobs, load.processors, wide, elastic_rows=512, plain=True, turns=True)
+    w: Any = new_world(load.jobs, load.processors, wide, elastic_rows=512, plain=True, turns=True, unit=unit)
     rules = kernel_rules(TURNS, arrays=False)
     stayed = went = 0
+    either = False
     forbidden: list[int] = []
 
     def watched(w: Any) -> None:
-        nonlocal forbidden, stayed, went
+        nonlocal either, forbidden, stayed, went
         assert not [job for job in forbidden if w.mode[job] == ON_PLACE_HOLDER]
         keep_turns(w)
         now, late = w.clock[NOW], {RIGID: 0.0, WAITING: 0.0, RUNNING: 0.0}
         queue = w.queue[: w.count[QUEUED]]
         for job in queue:
-            late[w.mode[job]] += beyond_s(w.shadow.start[job], now)
+            two = (w.shadows.loose.start[job], w.shadows.strict.start[job])
+            late[w.mode[job]] += beyond_s(max(two) if w.mode[job] == RIGID else min(two), now)
+            either = either or two[0] != two[1]
         later = are_later(late[RIGID], late[WAITING])
-        forbidden = [job for job in queue if later and w.mode[job] != RIGID and is_before(w.shadow.start[job], now)]
+        soonest_s = np.minimum(w.shadows.loose.start, w.shadows.strict.start)
+        forbidden = [job for job in queue if later and w.mode[job] != RIGID and is_before(soonest_s[job], now)]
         stayed, went = max(stayed, w.count[KEPT]), went + int(late[RIGID] > 0.0 and not later)
 
     monkeypatch.setattr(engine, "keep_turns", watched)
@@ -78,6 +84,7 @@ def test_no_j0_starts_before_its_turn_while_the_others_are_later(monkeypatch: py
         step(w, Policy.EJB, PAPER_TIES, rules)
         refuse_fault(w)
     assert stayed and went, "the rule had something to do, and not to do"
+    assert either == (unit > 1), "with nodes of one processor it is one shadow"
     assert min(w.end) > 0, "what stays is not left behind"
 
 

@@ -121,12 +121,28 @@ def test_a_shadow_made_anew_takes_what_runs_as_begun() -> None:
     running, head, narrow = Listed("a", 6, 100.0, -1, 50.0), Listed("b", 8, 100.0, 0), Listed("c", 2, 40.0, 1)
     for _ in shadow.look(90.0, [running, head, narrow], {}):
         pass
-    assert (shadow.turn_s("a"), shadow.turn_s("c")) == (50.0, 90.0), "c is backfilled: it ends before a is to"
-    assert shadow.turn_s("b") == float("inf")
+    assert (shadow.soonest_s("a"), shadow.soonest_s("c")) == (50.0, 90.0), "c is backfilled: it ends before a is to"
+    assert shadow.soonest_s("b") == float("inf")
     for _ in shadow.look(140.0, [head], {"a": 60.0, "c": 50.0}):
         pass
-    assert shadow.turn_s("b") == 140.0
+    assert shadow.soonest_s("b") == 140.0
     assert shadow.names == {"b"}
+
+
+def test_what_may_run_beside_the_head_starts_in_one_of_two_shadows() -> None:
+    """The head needs two of four nodes. Which it will get is not known: `c` may be on one of them."""
+    shadow = Alongside(16, 4)
+    running, head, narrow = Listed("a", 12, 100.0, -1, 0.0), Listed("b", 8, 100.0, 0), Listed("c", 4, 1000.0, 1)
+    for _ in shadow.look(10.0, [running, head, narrow], {}):
+        pass
+    assert (shadow.soonest_s("c"), shadow.latest_s("c")) == (10.0, float("inf"))
+    assert shadow.begun() == ["a", "c"]
+    for _ in shadow.look(60.0, [], {"a": 60.0}):
+        pass
+    assert (shadow.soonest_s("b"), shadow.latest_s("b"), shadow.latest_s("c")) == (60.0, 60.0, 60.0)
+    for _ in shadow.look(90.0, [], {"c": 10.0, "b": 20.0}):
+        pass
+    assert (shadow.names, shadow.begun()) == (set(), []), "what is over in both is forgotten"
 
 
 def test_a_shadow_keeps_whole_nodes_for_the_head() -> None:
@@ -146,7 +162,7 @@ def test_a_shadow_keeps_whole_nodes_for_the_head() -> None:
         for _ in polled.look(turns, view, Roster({}, {}), ["batch"], polled.Wanted()):
             pass
         (shadow,) = turns.shadows.values()
-        turn_of[nodes, kept] = shadow.turn_s("3")
+        turn_of[nodes, kept] = shadow.soonest_s("3")
     assert turn_of == {
         (4, Reservations.NODES): float("inf"),
         (16, Reservations.NODES): 10.0,
@@ -170,6 +186,20 @@ async def busy(live: LiveWorld, walltime_s: float = 1000.0) -> str:
     job = await live.submit(32, walltime_s=1000.0)
     await live.poll(1)
     return job
+
+
+async def test_no_j0_stays_for_a_job_that_is_late_by_one_shadow_only(live: LiveWorld) -> None:
+    """Its turn had come long ago if the head of the queue got the other node; it gets this one, maybe."""
+    live.batch.free, live.batch.node_processors, live.batch.reserves = 8, 16, Reservations.NODES
+    head = replace(NARROW, id="91", processors=12, state=BatchState.PENDING, start_s=None)
+    beside = replace(head, id="92", processors=4, walltime_s=5000.0)
+    live.batch.others = [replace(NARROW, processors=24), head, beside]
+    job = await live.submit(32, walltime_s=1000.0)
+    await live.poll(1)
+    await live.poll(70)
+    (shadow,) = live.manager.world.memory.turns.shadows.values()
+    assert (shadow.soonest_s("92") < live.clock.now, shadow.latest_s("92")) == (True, float("inf"))
+    assert not stays(live, job)
 
 
 def stays(live: LiveWorld, job: str) -> bool:

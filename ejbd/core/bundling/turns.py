@@ -1,6 +1,7 @@
 """Turns: no elastic job starts on its J0 before its turn while the others are later than elastic jobs are.
 
-A job's turn is when it starts in the shadow, which is plain EASY (:mod:`ejbd.core.shadow`). Where elastic jobs make
+A job's turn is when it starts in the shadow, which is plain EASY (:mod:`ejbd.core.shadow`). By two shadows it is the
+later start of a job that is not elastic, and the sooner one of an elastic job: in doubt J0s go. Where elastic jobs make
 the machine drain sooner than under EASY, the widest of those that wait start sooner, too, and a burst of short jobs
 that under EASY had gone ahead of them waits behind them. So while jobs that are not elastic wait though their turn has
 come, J0s that are before theirs stay in the queue, and hold up none. EASY goes on with the others, and elastic jobs go

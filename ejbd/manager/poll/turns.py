@@ -2,13 +2,14 @@
 
 A shadow is of the queues that share nodes. It has what waits for them and what runs there, but for EJB's own subjobs:
 an elastic job is its J0. How long that would have run is the work that the job had done at its end. The shadow is in
-memory. It is made anew from what is listed where a daemon starts, and where nodes come or go.
+memory, twice where nodes have several processors. It is made anew from what is listed where a daemon starts, and where
+nodes come or go.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ejbd.core.alongside import JOBS_AT_ONCE, Alongside, Listed
@@ -101,6 +102,17 @@ def _groups(view: ClusterView, on: Collection[str]) -> list[frozenset[str]]:
     return found
 
 
+@dataclass(slots=True)
+class _Queue:
+    """What the batch system lists of some queues: the jobs that are new, elastic ones that wait, others that wait and
+    may start, and the names of all."""
+
+    new: list[Listed] = field(default_factory=list)
+    elastic: dict[str, SubjobRow] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+    there: set[str] = field(default_factory=set)
+
+
 def _look(
     turns: Turns,
     view: ClusterView,
@@ -110,21 +122,62 @@ def _look(
     found: Wanted,
     staying: set[str],
 ) -> Iterator[None]:
+    shadow = _shadow(turns, view, queues)
+    if shadow is None:
+        return
+    ours = {row.tag: row for rows in roster.subjobs.values() for row in rows}
+    known, queue = shadow.names, _Queue()
+    yield from _read(turns, view, ours, queues, known, queue)
+    ended = _ended(turns, view, roster, known - queue.there)
+    for name in known & roster.jobs.keys():
+        turns.rows[name] = roster.jobs[name]
+    yield from shadow.look(view.time_s, queue.new, ended, lambda: _places(view, ours))
+    for one in queue.new:
+        if one.name in roster.jobs:
+            turns.rows[one.name] = roster.jobs[one.name]
+    others_s = elastic_s = 0.0
+    for name in shadow.begun():
+        if name in queue.others:
+            others_s += beyond_s(shadow.latest_s(name), view.time_s)
+        elif name in queue.elastic and _holds_nothing(roster, name):
+            elastic_s += beyond_s(shadow.soonest_s(name), view.time_s)
+    if not are_later(others_s, elastic_s):
+        return
+    known = shadow.names
+    for name, row in queue.elastic.items():
+        if row.state != SubjobState.PENDING or row.releasing or not _may_stay(roster, name, on):
+            continue
+        if len(staying) >= STAY_AT_MOST:
+            break
+        if not (name in known and is_before(shadow.soonest_s(name), view.time_s)) or row.id in turns.refused:
+            continue
+        staying.add(row.id)
+        if not row.stays:
+            found.stay.append(row)
+        elif view.time_s - turns.said.get(row.id, -math.inf) >= rule.SAID_AGAIN_S:
+            found.again.append(row)
+
+
+def _shadow(turns: Turns, view: ClusterView, queues: frozenset[str]) -> Alongside | None:
+    """That of these queues, made anew where their nodes have changed; None: they have no processors."""
     usable = [(one, view.usable_nodes(one.name)) for one in view.queues if one.name in queues]
     unit = max((view.reserved_unit(one, nodes) for one, nodes in usable), default=1)
     total = sum({node.name: node.processors for _, nodes in usable for node in nodes}.values())
     shadow = turns.shadows.get(queues)
-    if total <= 0:
-        return
-    if shadow is None or (shadow.processors, shadow.unit) != (total, unit):
+    if total > 0 and (shadow is None or (shadow.processors, shadow.unit) != (total, unit)):
         shadow = turns.shadows[queues] = Alongside(total, unit)
-    ours = {row.tag: row for rows in roster.subjobs.values() for row in rows}
-    known = shadow.names
-    new: list[Listed] = []
-    places: dict[str, int] = {}  # of those that wait and are known
-    elastic: list[tuple[str, SubjobRow]] = []  # that wait, and
-    others: list[str] = []  # that wait and may start
-    there: set[str] = set()
+    return shadow if total > 0 else None
+
+
+def _read(
+    turns: Turns,
+    view: ClusterView,
+    ours: Mapping[str, SubjobRow],
+    queues: frozenset[str],
+    known: Collection[str],
+    queue: _Queue,
+) -> Iterator[None]:
+    """Go through the listing, and fill in what waits and what is new."""
     walltimes = {one.name: one.max_walltime_s for one in view.queues}
     here: dict[str, bool] = {}  # by the queues that a job names
     for place, job in enumerate(view.jobs):
@@ -141,51 +194,35 @@ def _look(
             continue
         own = row if row is not None and row.role == SubjobRole.PLACEHOLDER else None
         name = job.id if own is None else str(own.job_id)
-        there.add(name)
+        queue.there.add(name)
         begun_s = None
         if pending or state not in _RUN:
             may_start = pending and not job.blocked
-            if name in known:
-                places[name] = place
-            elif not may_start:
+            if not may_start and name not in known:
                 continue
             if own is not None:
-                elastic.append((name, own))
+                queue.elastic[name] = own
             elif may_start:
-                others.append(name)
+                queue.others.add(name)
+            at = place
         else:
-            place, begun_s = -1, job.start_s
+            at, begun_s = -1, job.start_s
             if begun_s is not None and own is None:
                 turns.begun[name] = begun_s
         if name not in known:
             walltime_s = walltimes.get(named) if job.walltime_s is None else job.walltime_s
-            new.append(Listed(name, job.processors, math.inf if walltime_s is None else walltime_s, place, begun_s))
-    ended = _ended(turns, view, roster, known - there)
-    for name in known & roster.jobs.keys():
-        turns.rows[name] = roster.jobs[name]
-    yield from shadow.look(view.time_s, new, ended, places)
-    for one in new:
-        if one.name in roster.jobs:
-            turns.rows[one.name] = roster.jobs[one.name]
-    hold_nothing = (name for name, _ in elastic if _holds_nothing(roster, name))
-    others_s, elastic_s = (
-        sum(beyond_s(turn_s, view.time_s) for turn_s in shadow.turns_s(names)) for names in (others, hold_nothing)
-    )
-    if not are_later(others_s, elastic_s):
-        return
-    known = shadow.names
-    for name, row in elastic:
-        if row.state != SubjobState.PENDING or row.releasing or not _may_stay(roster, name, on):
-            continue
-        if len(staying) >= STAY_AT_MOST:
-            break
-        if not (name in known and is_before(shadow.turn_s(name), view.time_s)) or row.id in turns.refused:
-            continue
-        staying.add(row.id)
-        if not row.stays:
-            found.stay.append(row)
-        elif view.time_s - turns.said.get(row.id, -math.inf) >= rule.SAID_AGAIN_S:
-            found.again.append(row)
+            walltime_s = math.inf if walltime_s is None else walltime_s
+            queue.new.append(Listed(name, job.processors, walltime_s, at, begun_s))
+
+
+def _places(view: ClusterView, ours: Mapping[str, SubjobRow]) -> dict[str, int]:
+    """Where what waits is in the batch system's queue."""
+    found: dict[str, int] = {}
+    for place, job in enumerate(view.jobs):
+        if job.state not in _RUN and job.state not in _OVER:
+            row = ours.get(job.mark)
+            found[job.id if row is None or row.role != SubjobRole.PLACEHOLDER else str(row.job_id)] = place
+    return found
 
 
 def _holds_nothing(roster: Roster, job: str) -> bool:
