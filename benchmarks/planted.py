@@ -511,8 +511,29 @@ FAULTS = (
     Fault(
         "shadow-counts-processors",
         "wrong rule",
-        "unit = max((view.reserved_unit(one, nodes) for one, nodes in usable), default=1)",
+        "unit = max((view.reserved_unit(one, nodes) for one, nodes in own), default=1)",
         "unit = 1",
+        ("unit/test_turns_live",),
+    ),
+    Fault(
+        "late-by-one-shadow-is-late",
+        "wrong rule",
+        "return max(both.loose.start[job], both.strict.start[job])",
+        "return min(both.loose.start[job], both.strict.start[job])",
+        ("unit/test_turns_live", "unit/test_sim_turns"),
+    ),
+    Fault(
+        "j0-waits-for-both-shadows",
+        "wrong rule",
+        "return min(both.loose.start[job], both.strict.start[job])",
+        "return max(both.loose.start[job], both.strict.start[job])",
+        ("unit/test_turns_live", "unit/test_sim_turns"),
+    ),
+    Fault(
+        "strict-shadow-learns-nothing",
+        "dropped act",
+        "shadow_learns(w.shadows.strict, job, w.run[job], now)",
+        "pass",
         ("unit/test_turns_live",),
     ),
     Fault(

@@ -43,6 +43,8 @@ SCALE = "1/75"  # a move of 0.8 s is a minute of the log
 LAMBDA_S = 0.8  # what decisions count with until moves have been measured
 PLAY_S, END_S = 3600.0, 90.0  # a play may take so long, and so long to end when it is told to
 LOOK_S = 0.5
+APART_S = 20.0  # from the start of a cluster to that of the next: each loads the machine, and the plays that run
+BEGINNING = threading.Lock()
 STOPPING = threading.Event()  # INT and TERM: plays that run are ended, with their clusters; the others are not begun
 AIMS = {"all": -10.0, "elastic": -20.0, "non_elastic": 0.0}
 ERROR_AIM = 7.0
@@ -123,7 +125,9 @@ def run_play(traces: Path, out: Path, scale: str, play: Play) -> str:
     with tempfile.TemporaryDirectory(prefix="ejb-play-", ignore_cleanup_errors=True) as folder, said.open("wb") as sink:
         try:
             up = [*cluster, "up", folder, f"--nodes={log.nodes}", f"--cpus={log.cpus}", "--profile=easy"]
-            subprocess.run(up, stdout=sink, stderr=sink, timeout=300, check=True, start_new_session=True)
+            with BEGINNING:
+                subprocess.run(up, stdout=sink, stderr=sink, timeout=300, check=True, start_new_session=True)
+                STOPPING.wait(APART_S)
             argv = [sys.executable, "-m", "ejbd.cli.main", "sim", "live", str(traces / log.file), *log.words]
             argv += [f"--scale={scale}", f"--window={WINDOWS[play.window][1]}", f"--policy={play.policy}"]
             argv += [f"--lambda={LAMBDA_S}", "--cluster", folder, "--dir", str(kept), "--json", str(part)]

@@ -17,8 +17,6 @@ from ejbd.core.shadow import (
     FREE,
     QUEUED,
     RUNNING,
-    TOTAL,
-    UNIT,
     Shadow,
     are_two,
     latest_turn,
@@ -48,10 +46,12 @@ class Listed(NamedTuple):
 
 
 class Alongside:
-    """One cluster of so many processors; reservations are of whole `unit`. Times are seconds that never go back."""
+    """One cluster of so many processors; reservations are of whole `unit`: of nodes, or (`nodes` is False) of so many
+    processors anywhere. Times are seconds that never go back."""
 
-    def __init__(self, processors: int, unit: int = 1) -> None:
-        self._both = both = new_shadows(0, processors, unit, _ints, _floats)
+    def __init__(self, processors: int, unit: int = 1, nodes: bool = True) -> None:
+        self.kind = (processors, unit, nodes)
+        self._both = both = new_shadows(0, processors, unit, _ints, _floats, nodes)
         self._shadows = (both.loose, both.strict) if are_two(both) else (both.loose,)
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
@@ -61,11 +61,7 @@ class Alongside:
 
     @property
     def processors(self) -> int:
-        return self._both.loose.counts[TOTAL]
-
-    @property
-    def unit(self) -> int:
-        return self._both.loose.counts[UNIT]
+        return self.kind[0]
 
     @property
     def names(self) -> set[str]:
@@ -83,7 +79,7 @@ class Alongside:
         return math.inf if number is None else latest_turn(self._both, number)
 
     def begun(self) -> list[str]:
-        """The jobs whose soonest turn has come, also such that have ended in reality; as they came."""
+        """The jobs that have started by either shadow, also such that have ended in reality; as they came."""
         starts: list[Any] = [s.start for s in self._shadows]
         found = {number for start in starts for number, turn_s in enumerate(start) if turn_s < math.inf}
         return [self._names[number] for number in sorted(found)]

@@ -4,10 +4,10 @@ Every job that comes waits here, too, rigid and in the same order. How long it r
 reality. Until then it runs on here, at most until its walltime is over. So what ends here before it does in reality
 keeps its processors for too long: the others are promised too little here, rather than too much.
 
-Where nodes have several processors there are two shadows (:class:`Shadows`). Whole nodes are kept for the head of the
-queue. Which ones, and what else is free on the others then, hangs on where each job lies. That is not played. In the
-loose shadow all of the others is free for jobs behind the head. In the strict one none is. So a job starts late beyond
-doubt only where it does by both.
+Where whole nodes of several processors are kept for the head of the queue there are two shadows (:class:`Shadows`).
+Which nodes these are, and what else is free on the others then, hangs on where each job lies. That is not played. In
+the loose shadow all of the others is free for jobs behind the head. In the strict one none is. So a job starts late
+beyond doubt only where it does by both.
 
 Kernels for both worlds. Jobs are numbers, times are seconds that never go back.
 """
@@ -62,18 +62,20 @@ def new_shadow(jobs: int, processors: int, unit: int, ints: Callable[[int], Any]
 
 
 class Shadows(NamedTuple):
-    """The same jobs twice; where nodes have one processor both are one and the same."""
+    """The same jobs twice; where one is enough both are one and the same."""
 
     loose: Shadow
     strict: Shadow
 
 
 def new_shadows(
-    jobs: int, processors: int, unit: int, ints: Callable[[int], Any], floats: Callable[..., Any]
+    jobs: int, processors: int, unit: int, ints: Callable[[int], Any], floats: Callable[..., Any], nodes: bool = True
 ) -> Shadows:
-    """As :func:`new_shadow`. All processors as one unit leave nothing over beside the head."""
+    """As :func:`new_shadow`. All processors as one unit leave nothing over beside the head. `nodes`: the units that are
+    kept are nodes, with jobs on parts of them, and not numbers of processors."""
     loose = new_shadow(jobs, processors, unit, ints, floats)
-    return Shadows(loose, new_shadow(jobs, processors, processors, ints, floats) if unit > 1 else loose)
+    two = nodes and unit > 1
+    return Shadows(loose, new_shadow(jobs, processors, processors, ints, floats) if two else loose)
 
 
 @kernel

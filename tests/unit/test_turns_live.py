@@ -143,6 +143,10 @@ def test_what_may_run_beside_the_head_starts_in_one_of_two_shadows() -> None:
     for _ in shadow.look(90.0, [], {"c": 10.0, "b": 20.0}):
         pass
     assert (shadow.names, shadow.begun()) == (set(), []), "what is over in both is forgotten"
+    shadow = Alongside(16, 4, nodes=False)
+    for _ in shadow.look(10.0, [running, head, narrow], {}):
+        pass
+    assert (shadow.soonest_s("c"), shadow.latest_s("c")) == (10.0, 10.0), "any processors: which does not matter"
 
 
 def test_a_shadow_keeps_whole_nodes_for_the_head() -> None:

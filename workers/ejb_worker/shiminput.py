@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from typing import Any, Dict, Optional
 
 from .launch_options import Mistake, Request, Usage
@@ -55,6 +54,8 @@ def _copied() -> str:
     folder = os.environ.get("EJB_LAUNCH_FOLDER", "")
     if not os.path.isdir(folder):
         raise Usage("there is no lead to launch from here: only the job's own script can launch")
+    import tempfile  # for few launches: it takes as long to load as all the rest of a shim
+
     try:
         descriptor, path = tempfile.mkstemp(prefix="input-", dir=folder)
         with open(descriptor, "wb", buffering=0) as target:

@@ -2,19 +2,19 @@
 
 A shadow is of the queues that share nodes. It has what waits for them and what runs there, but for EJB's own subjobs:
 an elastic job is its J0. How long that would have run is the work that the job had done at its end. The shadow is in
-memory, twice where nodes have several processors. It is made anew from what is listed where a daemon starts, and where
-nodes come or go.
+memory, twice where it is not known which nodes are kept for the head of the queue. It is made anew from what is listed
+where a daemon starts, and where nodes come or go.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ejbd.core.alongside import JOBS_AT_ONCE, Alongside, Listed
 from ejbd.core.bundling.turns import STAY_AT_MOST, are_later, beyond_s, is_before
-from ejbd.core.view import BatchState, ClusterView
+from ejbd.core.view import BatchState, ClusterView, NodeView, Reservations
 from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.listing.roster import Roster, SubjobRow
@@ -30,6 +30,8 @@ _PARTS = (SubjobRole.SUBJOB, SubjobRole.STANDBY, SubjobRole.ASIDE)  # of jobs th
 # Of ten thousand jobs each is asked at every poll.
 _OVER = frozenset(state for state in BatchState if state.ended)
 _RUN = frozenset(state for state in BatchState if state.holds_processors)
+
+_Nodes = Mapping[str, Sequence[NodeView]]  # that can be used, by queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,13 @@ def _any_stays(roster: Roster) -> bool:
 def look(turns: Turns, view: ClusterView, roster: Roster, on: Collection[str], found: Wanted) -> Iterator[None]:
     """Bring the shadows up to the view and fill in what is wanted. `on`: the queues in which the rule is."""
     staying: set[str] = set()
-    groups = _groups(view, on)
+    usable = {one.name: view.usable_nodes(one.name) for one in view.queues if one.up}
+    groups = _groups(usable, on)
     for gone in turns.shadows.keys() - set(groups):
         del turns.shadows[gone]
     if not view.blind and not view.unparsed:
         for queues in groups:
-            yield from _look(turns, view, roster, queues, on, found, staying)
+            yield from _look(turns, view, roster, queues, usable, on, found, staying)
     for rows in roster.subjobs.values():
         for row in rows:
             if row.stays and row.id not in staying and row.state == SubjobState.PENDING and not row.releasing:
@@ -84,9 +87,11 @@ def look(turns: Turns, view: ClusterView, roster: Roster, on: Collection[str], f
     turns.refused &= {row.id for rows in roster.subjobs.values() for row in rows} if turns.refused else set()
 
 
-def _groups(view: ClusterView, on: Collection[str]) -> list[frozenset[str]]:
+def _groups(usable: _Nodes, on: Collection[str]) -> list[frozenset[str]]:
     """Queues that share nodes with one in which the rule is."""
-    nodes = {one.name: frozenset(node.name for node in view.usable_nodes(one.name)) for one in view.queues if one.up}
+    if len(usable) == 1:
+        return [frozenset(on)] if on else []
+    nodes = {name: frozenset(node.name for node in nodes) for name, nodes in usable.items()}
     found: list[frozenset[str]] = []
     for name in on:
         if any(name in group for group in found):
@@ -118,11 +123,12 @@ def _look(
     view: ClusterView,
     roster: Roster,
     queues: frozenset[str],
+    usable: _Nodes,
     on: Collection[str],
     found: Wanted,
     staying: set[str],
 ) -> Iterator[None]:
-    shadow = _shadow(turns, view, queues)
+    shadow = _shadow(turns, view, queues, usable)
     if shadow is None:
         return
     ours = {row.tag: row for rows in roster.subjobs.values() for row in rows}
@@ -158,14 +164,15 @@ def _look(
             found.again.append(row)
 
 
-def _shadow(turns: Turns, view: ClusterView, queues: frozenset[str]) -> Alongside | None:
+def _shadow(turns: Turns, view: ClusterView, queues: frozenset[str], usable: _Nodes) -> Alongside | None:
     """That of these queues, made anew where their nodes have changed; None: they have no processors."""
-    usable = [(one, view.usable_nodes(one.name)) for one in view.queues if one.name in queues]
-    unit = max((view.reserved_unit(one, nodes) for one, nodes in usable), default=1)
-    total = sum({node.name: node.processors for _, nodes in usable for node in nodes}.values())
+    own = [(one, usable[one.name]) for one in view.queues if one.name in queues and one.name in usable]
+    unit = max((view.reserved_unit(one, nodes) for one, nodes in own), default=1)
+    total = sum({node.name: node.processors for _, nodes in own for node in nodes}.values())
     shadow = turns.shadows.get(queues)
-    if total > 0 and (shadow is None or (shadow.processors, shadow.unit) != (total, unit)):
-        shadow = turns.shadows[queues] = Alongside(total, unit)
+    kind = (total, unit, view.reservations is Reservations.NODES)
+    if total > 0 and (shadow is None or shadow.kind != kind):
+        shadow = turns.shadows[queues] = Alongside(*kind)
     return shadow if total > 0 else None
 
 
@@ -184,10 +191,11 @@ def _read(
         if place % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
             yield
         state, named = job.state, job.queue
-        if named not in here:
-            here[named] = any(name in queues for name in named.split(","))
+        inside = here.get(named)
+        if inside is None:
+            inside = here[named] = any(name in queues for name in named.split(","))
         pending = state is BatchState.PENDING
-        if not here[named] or (not pending and state in _OVER):
+        if not inside or (not pending and state in _OVER):
             continue
         row = ours.get(job.mark)
         if row is not None and row.role in _PARTS:
