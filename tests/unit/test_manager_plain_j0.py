@@ -15,6 +15,7 @@ import pytest
 
 from ejbd.core.shortruns import FEWEST_RUNS, NEWEST_RUNS
 from ejbd.core.view import BatchState
+from ejbd.errors import Code, EjbError
 from ejbd.manager.acts.shortmarks import ShortMarks
 from ejbd.manager.facts.placing import plain
 from ejbd.manager.facts.placing.plain import is_plain
@@ -151,10 +152,29 @@ async def test_runs_at_any_width_count_where_its_own_are_too_few(on_slurm: LiveW
     remember(live, FEWEST_RUNS - 1, 90.0, application="heat", processors=4)
     narrow, wide = [await waiting(live, {**PLAIN, "engine": "application", "processes": n}) for n in (2, 8)]
     assert is_marked(live, narrow)
-    assert not is_marked(live, wide), "nine in nineteen were long"
+    assert not is_marked(live, wide), "four in nine were long"
     remember(live, NEWEST_RUNS, 20.0, application="heat", processors=4)
     await live.poll(1)
     assert is_marked(live, wide)
+
+
+async def test_a_mark_that_finds_no_room_is_written_at_the_next_look(
+    on_slurm: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = on_slurm
+    remember(live, 1, 20.0, application="b")
+    job = await waiting(live, {**PLAIN, "engine": "application"})
+
+    def full(files: OwnFiles, path: Path, data: bytes, mode: int = 0o600) -> None:
+        raise EjbError(Code.SPOOL, "no space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(OwnFiles, "put", full)
+        remember(live, FEWEST_RUNS, 20.0, application="heat")
+        await live.poll(1)
+    assert not is_marked(live, job)
+    await live.poll(1)
+    assert is_marked(live, job), "no run has ended since"
 
 
 class HangingFiles(OwnFiles):

@@ -115,8 +115,10 @@ class ShortMarks:
             try:
                 for width in widths:
                     self._say(kind, width)
-            except EjbError as error:  # the last word stands
+            except EjbError as error:  # the last word stands until the next look: a disk may be full
                 log.warning("no-short-mark", user=kind.user, error=error.sentence())
+                with self._lock:
+                    self._due.setdefault(kind.user, set()).add(kind)
 
     def _say(self, kind: Kind, width: int) -> None:
         """Raises EjbError (SPOOL)."""
