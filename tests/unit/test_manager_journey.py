@@ -475,8 +475,10 @@ async def test_queue_off_passes_the_job_through(tmp_path: Path, store: Store) ->
     await live.poll(1)
     assert live.job(job).state == "running"
     live.batch.end(f"ejb-{job}.0", BatchState.FAILED, 3)
-    await live.poll(1)
+    ended_s = live.clock.now
+    await live.poll(30)
     assert live.job(job).state == "failed" and live.job(job).exit_code == 3
+    assert live.job(job).end_s == ended_s, "as the batch system has it, not when the daemon looked"
 
 
 async def test_what_a_passed_through_job_waits_for_is_told_in_the_batch_systems_words(

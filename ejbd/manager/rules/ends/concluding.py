@@ -56,6 +56,8 @@ def _end(world: JobWorld, end: End, final: Final) -> Effects[None]:
     yield note(job, exit_code=final.exit_code)
     yield LetStandbyGo("the job is over")
     yield MoveJob(job, final.state, reason=final.reason)
+    if end.end_s is not None:  # as the batch system has it, which is before this look
+        yield note(job, end_s=min(world.ctx.now, max(job.start_s or 0.0, end.end_s)))
 
 
 def _queue_again(world: JobWorld, again: Again) -> Effects[None]:
