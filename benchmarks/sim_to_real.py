@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What EJB gains on a real Slurm, and how far its simulation is off: two windows of four logs, EASY and EJB by turns.
 
-    benchmarks/sim_to_real.py TRACES OUT [--at-once 8] [--rounds 2] [--only kth-1,ctc-2] [--again]
+    benchmarks/sim_to_real.py TRACES OUT [--at-once 8] [--rounds 2] [--only kth-1,ctc-2] [--scale 1/75] [--again]
 
 The windows are those that `ejb sim live --pick` tells: by a rule, before anything has been played. By default it is
 the first of each half of a log; `--only` names others, too: `-3` and `-4` are the last of each half. Each play is on a
@@ -30,6 +30,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,7 +42,8 @@ from harness import ROOT, machine
 
 SCALE = "1/75"  # a move of 0.8 s is a minute of the log
 LAMBDA_S = 0.8  # what decisions count with until moves have been measured
-PLAY_S, END_S = 3600.0, 90.0  # a play may take so long, and so long to end when it is told to
+PATIENCE_S = 1800.0  # at least, from the last submission on; more where the scale is larger
+END_S = 90.0  # a play may take so long to end when it is told to
 LOOK_S = 0.5
 APART_S = 20.0  # from the start of a cluster to that of the next: each loads the machine, and the plays that run
 BEGINNING = threading.Lock()
@@ -53,12 +55,14 @@ NAMES = {"all": "all jobs", "elastic": "elastic", "non_elastic": "others"}
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """`nodes` x `cpus` is the Slurm that it is played on; `words` are those of `ejb sim live`."""
+    """`nodes` x `cpus` is the Slurm that it is played on; `words` are those of `ejb sim live`. Under EASY a window is over
+    within so many hours (of the log)."""
 
     file: str
     nodes: int
     cpus: int
     words: tuple[str, ...] = ()
+    within_h: float = 24.0
 
 
 LOGS = {
@@ -67,7 +71,7 @@ LOGS = {
     "sdsc": Log("SDSC-SP2-1998.rebuilt.swf.xz", 8, 16, ("--procs=128",)),
     "blue": Log("SDSC-BLUE-2000-4.1-cln.swf.xz", 9, 16),
     # It is made up, and busier than full: nothing in it is over within a day, and its second half has no window.
-    "lublin": Log("lublin_256.swf.xz", 16, 16, ("--within=48", "--patience=2700")),
+    "lublin": Log("lublin_256.swf.xz", 16, 16, (), 48.0),
 }
 FIRST = [f"{log}-{window}" for window in (1, 2) for log in ("kth", "ctc", "sdsc", "blue")]
 NEW = ["lublin-1", "lublin-3", "kth-3", "ctc-3", "sdsc-3", "blue-3", "kth-4", "ctc-4", "sdsc-4", "blue-4"]
@@ -94,10 +98,10 @@ def plays(windows: list[str], rounds: int) -> list[Play]:
     return found
 
 
-def ended(argv: list[str], sink: IO[bytes]) -> int:
+def ended(argv: list[str], sink: IO[bytes], limit_s: float) -> int:
     """The exit code of a command; one that is late, or unwanted since this program was told to stop, is ended."""
     process = subprocess.Popen(argv, cwd=ROOT, stdout=sink, stderr=sink, start_new_session=True)
-    until = time.monotonic() + PLAY_S
+    until = time.monotonic() + limit_s
     told = False
     while process.poll() is None:
         if not told and (STOPPING.is_set() or time.monotonic() > until):
@@ -131,7 +135,9 @@ def run_play(traces: Path, out: Path, scale: str, play: Play) -> str:
             argv = [sys.executable, "-m", "ejbd.cli.main", "sim", "live", str(traces / log.file), *log.words]
             argv += [f"--scale={scale}", f"--window={WINDOWS[play.window][1]}", f"--policy={play.policy}"]
             argv += [f"--lambda={LAMBDA_S}", "--cluster", folder, "--dir", str(kept), "--json", str(part)]
-            code = ended(argv, sink)
+            patience_s = max(PATIENCE_S, 1.2 * 3600.0 * log.within_h * float(Fraction(scale)))
+            argv += [f"--within={log.within_h:g}", f"--patience={patience_s:.0f}"]
+            code = ended(argv, sink, 2 * patience_s)
             if code:
                 lines = said.read_text(errors="replace").strip().splitlines()
                 if STOPPING.is_set():
