@@ -55,8 +55,8 @@ NAMES = {"all": "all jobs", "elastic": "elastic", "non_elastic": "others"}
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """`nodes` x `cpus` is the Slurm that it is played on; `words` are those of `ejb sim live`. Under EASY a window is over
-    within so many hours (of the log)."""
+    """`nodes` x `cpus` is the Slurm that it is played on; `words` are those of `ejb sim live`. `within_h`: in so many
+    hours of the log its windows are over under EASY."""
 
     file: str
     nodes: int
