@@ -11,6 +11,7 @@ played again, so that an interrupted run goes on. A play that fails is told, the
 what it wrote stays (OUT/*.log and, with the daemon's database, OUT/*.dir).
 Then the tables, and OUT/sim-to-real.png, .svg and .pdf. `--again` makes only the simulations anew, from the same plays.
 `--free` tells beside them what EJB's decisions alone would change, and what they would without turns (or with them).
+`--scales` tells what the simulation makes of the windows at other scales, with the costs that were measured.
 
 The logs are those of the Parallel Workloads Archive, by their names there (TRACES/KTH-SP2-1996-2.swf.xz ...).
 """
@@ -203,6 +204,19 @@ def tell_free(pairs: list[Pair], traces: Path) -> None:
     print(" ".join([f"{'all':10}", *(f"{mean_changes(again):24}" for again in made)]), flush=True)
 
 
+def tell_scales(pairs: list[Pair], traces: Path, scales: list[str]) -> None:
+    """What is simulated where times are not as short beside what starts, moves and a minute of walltime take."""
+    print(f"\nsimulated change, all jobs, elastic, others (%), at the scales {', '.join(scales)}")
+    made: dict[str, list[Pair]] = {scale: [] for scale in scales}
+    for pair in pairs:
+        trace = traces / LOGS[pair.name.rsplit("-", 1)[0]].file
+        for scale, again in made.items():
+            both = (simulated_again(play, trace, float(Fraction(scale))) for play in (pair.easy, pair.ejb))
+            again.append(Pair(pair.name, *both))
+        print(" ".join([f"{pair.name:10}", *(f"{mean_changes(again[-1:]):24}" for again in made.values())]), flush=True)
+    print(" ".join([f"{'all':10}", *(f"{mean_changes(again):24}" for again in made.values())]), flush=True)
+
+
 def mean_changes(pairs: list[Pair]) -> str:
     """Of each group the change of the simulated mean turnaround of all jobs, over all simulations, in per cent."""
     found = []
@@ -279,6 +293,7 @@ def main() -> int:
     parser.add_argument("--scale", default=SCALE, help="all times are multiplied by this")
     parser.add_argument("--again", action="store_true", help="play nothing; make the simulations anew")
     parser.add_argument("--free", action="store_true", help="also simulate EJB with EASY's costs of starts and ends")
+    parser.add_argument("--scales", default="", help="also simulate the plays at these: 1/75,1/30,...")
     args = parser.parse_args()
     windows = args.only.split(",")
     if unknown := [name for name in windows if name not in WINDOWS]:
@@ -299,6 +314,8 @@ def main() -> int:
         tell(pairs)
         if args.free:
             tell_free(pairs, args.traces)
+        if args.scales:
+            tell_scales(pairs, args.traces, args.scales.split(","))
         for path in draw(args.out / "sim-to-real", pooled(list(told.values()))):
             print(path)
     return 0 if whole else 1

@@ -74,7 +74,7 @@ def new_shadows(
     """As :func:`new_shadow`. All processors as one unit leave nothing over beside the head. `nodes`: the units that are
     kept are nodes, with jobs on parts of them, and not numbers of processors."""
     loose = new_shadow(jobs, processors, unit, ints, floats)
-    two = nodes and unit > 1
+    two = nodes and 1 < unit < processors
     return Shadows(loose, new_shadow(jobs, processors, processors, ints, floats) if two else loose)
 
 

@@ -143,10 +143,20 @@ def test_what_may_run_beside_the_head_starts_in_one_of_two_shadows() -> None:
     for _ in shadow.look(90.0, [], {"c": 10.0, "b": 20.0}):
         pass
     assert (shadow.names, shadow.begun()) == (set(), []), "what is over in both is forgotten"
-    shadow = Alongside(16, 4, nodes=False)
+
+
+@pytest.mark.parametrize(
+    ("unit", "nodes", "turn_s"), [(4, False, 10.0), (1, True, 10.0), (16, True, float("inf"))], ids=str
+)
+def test_one_shadow_is_enough_where_it_does_not_matter_which_nodes_are_kept(
+    unit: int, nodes: bool, turn_s: float
+) -> None:
+    """Any processors are kept, or each node has one, or there is but one node."""
+    shadow = Alongside(16, unit, nodes)
+    running, head, narrow = Listed("a", 12, 100.0, -1, 0.0), Listed("b", 8, 100.0, 0), Listed("c", 4, 1000.0, 1)
     for _ in shadow.look(10.0, [running, head, narrow], {}):
         pass
-    assert (shadow.soonest_s("c"), shadow.latest_s("c")) == (10.0, 10.0), "any processors: which does not matter"
+    assert (shadow.soonest_s("c"), shadow.latest_s("c")) == (turn_s, turn_s)
 
 
 def test_a_shadow_keeps_whole_nodes_for_the_head() -> None:

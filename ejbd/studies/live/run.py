@@ -127,12 +127,15 @@ def live_comparison(
     return {**document, "parameters": told | document["parameters"], "load_average": load}
 
 
-def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
-    """What an earlier play told, beside the simulation as it is now; nothing is played."""
+def simulated_again(told: Mapping[str, Any], trace: Path, scale: float | None = None) -> dict[str, Any]:
+    """What an earlier play told, beside the simulation as it is now; nothing is played.
+
+    With a `scale` it is the simulation of the same window at that one, with the costs (in seconds) of the play.
+    """
     given, elastic = told["parameters"], told["policy"] == "ejb"
     setting = LiveSetting(
-        trace, given["scale"], given.get("skip", 0), told["jobs"], given["original_procs"], given.get("window"),
-        elastic, given["min_procs"], within_h=given.get("within_h", 24.0),
+        trace, scale or given["scale"], given.get("skip", 0), told["jobs"], given["original_procs"],
+        given.get("window"), elastic, given["min_procs"], within_h=given.get("within_h", 24.0),
     )  # fmt: skip
     if elastic:
         setting = replace(
@@ -143,7 +146,7 @@ def simulated_again(told: Mapping[str, Any], trace: Path) -> dict[str, Any]:
     quantum_s = given.get("walltime_quantum_s", SlurmRuns.quantum_s)  # documents of before were Slurm's
     again = _given(setting, _original(setting), told["procs"], quantum_s)
     jobs = told["each"]
-    submit = np.array([job["submit_s"] for job in jobs])
+    submit = np.array([job["submit_s"] for job in jobs]) if scale is None else again.workload.jobs.submit
     start, end = (np.array([job["live"][which] for job in jobs]) for which in (0, 1))
     live = JobTimes(submit, start, end, told["moves"]["live"])
     document = _compared(setting, again, Overheads(**told["overheads"]), given["node_procs"], quantum_s, live)
