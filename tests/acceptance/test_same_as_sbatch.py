@@ -40,6 +40,7 @@ exit $SLURM_ARRAY_TASK_ID
 SAVING = """\
 #!/bin/bash
 #SBATCH -n 2 -t {minutes} -o /dev/null
+#EJB engine=none
 trap 'echo told > script-told' TERM
 srun sh -c 'trap "sleep 4; echo saved > rank-\\$SLURM_PROCID-saved; exit 0" TERM
     echo up > rank-$SLURM_PROCID-up; while :; do sleep 0.2; done'

@@ -208,6 +208,7 @@ def test_without_an_engine_it_is_never_moved(site: Site, others: Others) -> None
         f"""\
         #!/bin/bash
         #SBATCH --ntasks=8 --time=2
+        #EJB engine=none
         {heat(60, "unmoved")}
         echo "code $?"
         """

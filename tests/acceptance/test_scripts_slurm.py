@@ -134,6 +134,7 @@ def test_cancel_ends_everything(site: Site, cluster: SlurmCluster, background: B
 ENVIRONMENTS = """\
 #!/bin/bash
 #SBATCH -N 2 --ntasks-per-node=4 --time=2 --job-name=told
+#EJB engine=none
 env > body.env
 echo $((SLURM_JOB_ID + 1)) > number
 srun bash -c 'env > rank$SLURM_PROCID.env'
