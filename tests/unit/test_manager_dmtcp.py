@@ -49,7 +49,22 @@ async def test_auto_is_dmtcp_where_it_is(live: LiveWorld, installed: None) -> No
     job = await live.submit(engine="auto")
     assert live.job(job).engine == "dmtcp"
     received = next(data for kind, data in live.events(job) if kind == "job.received")
-    assert "engine dmtcp: every worker offers it" in received["reason"]
+    assert "engine dmtcp: it is on the daemon's PATH, and no worker was seen yet" in received["reason"]
+
+
+@pytest.mark.parametrize("asked", ["auto", "dmtcp"])
+async def test_a_job_whose_first_nodes_have_none_runs_without_it(live: LiveWorld, installed: None, asked: str) -> None:
+    """It is on the daemon's own PATH alone. What a user asks for is not taken back in silence."""
+    live.engines = ["application", "none"]
+    job = await live.submit(engine=asked, mpi="none")
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    await live.work()
+    payload = next(payload for kind, payload in worker.done if kind == "launch")
+    assert payload["engine"] == ("none" if asked == "auto" else "dmtcp")
+    told = [data for kind, data in live.events(job) if kind == "job.not-movable"]
+    assert told == ([{"how": "node", "reason": "node n1 has no usable DMTCP"}] if asked == "auto" else [])
+    assert live.job(await live.submit(engine="auto")).engine == "none", "the next one is told so from the beginning"
 
 
 async def test_workers_know_better_than_the_daemons_path(live: LiveWorld, installed: None) -> None:

@@ -44,15 +44,19 @@ def offered(ctx: Context) -> str:
 
     While no worker has been seen, it is the daemon's own PATH that is looked at.
     """
-    latest = dict(ctx.offers)  # of each node the last
-    if latest:
-        without = sorted(node for node, said in latest.items() if "dmtcp" not in said["engines"])
-        if without:
-            return f"node {without[0]} has no usable DMTCP"
-        return ""
+    if ctx.offers:
+        return nodes_without_dmtcp(ctx)
     if not _on_path(os.environ.get("PATH", os.defpath), int(time.monotonic() / LOOK_AGAIN_S)):
         return f"dmtcp_launch is not on PATH (it comes from {DMTCP_SOURCE})"
     return ""
+
+
+def nodes_without_dmtcp(ctx: Context, nodes: Sequence[str] | None = None) -> str:
+    """In words, that one of these nodes (None: of all) does not offer DMTCP, as its last worker said; or ""."""
+    latest = dict(ctx.offers)  # of each node the last
+    without = (node for node, said in latest.items() if "dmtcp" not in said["engines"])
+    first = min((node for node in without if nodes is None or node in nodes), default="")
+    return f"node {first} has no usable DMTCP" if first else ""
 
 
 @lru_cache(maxsize=1)
@@ -102,7 +106,11 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
         return "none", f"engine none: {why}, and the job does not say that it writes checkpoints itself"
     split = node_limit.cannot_split(ctx)
     moved = f"; {split}: it moves as a whole, from one node to another" if split else ""
-    chosen = "engine dmtcp: every worker offers it" if spec.engine == "auto" else "engine dmtcp"
+    chosen = "engine dmtcp"
+    if spec.engine == "auto":
+        chosen += (
+            ": every worker offers it" if ctx.offers else ": it is on the daemon's PATH, and no worker was seen yet"
+        )
     return "dmtcp", chosen + moved if spec.engine == "auto" or split else ""
 
 

@@ -15,7 +15,7 @@ from ejbd.store.models import Epoch, Event
 from ejbd.store.states import EpochState, JobState
 from ejbd.wire.kinds import EventKind, OperationKind
 
-SEEN, FAILED, START = "seen", "failed", "start"  # how it became known that an application cannot be moved
+SEEN, FAILED, START, NODE = "seen", "failed", "start", "node"  # how it became known that a job cannot be moved
 FIRST_S = 30.0  # a program that cannot begin under DMTCP ends within this time
 
 

@@ -34,6 +34,7 @@ from ejbd.manager.facts.placing.launchtime import WORKERS_PART, launch_timeout_s
 from ejbd.manager.facts.placing.seating import seated
 from ejbd.manager.facts.queues import Failing
 from ejbd.manager.facts.times import usable_end, work_now
+from ejbd.manager.rules.placements import movability
 from ejbd.manager.rules.placements.exits import stop_launch
 from ejbd.manager.rules.placements.generations import (
     drop_older,
@@ -116,6 +117,7 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
     workers = [w for w in workers if w.id in used]
     timeout_s = launch_timeout_s(world, launch.ordinal, restart_from)
     addresses = sorted({w.address for w in workers})
+    yield from movability.begins_where(world, [w.node for w in workers], restart_from)
     engine = moving.launch_engine(world, restart_from)
     common = checkpointing.launch_settings(
         world, Path(launch.file), size, addresses, engine=engine, restart_from=restart_from

@@ -13,14 +13,18 @@ planned so from the beginning.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ejbd.core.policy import Situation
 from ejbd.core.question import ask
 from ejbd.manager.effects import Effects, ForgetHistory, Release, Remember, Want, note, tell
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.pauses import pause_s
+from ejbd.manager.facts.placing.checkpointing import nodes_without_dmtcp
 from ejbd.manager.facts.placing.movability import (
     FAILED,
     FIRST_S,
+    NODE,
     PROVED_FAILURES,
     SEEN,
     START,
@@ -104,6 +108,17 @@ def _keep(world: JobWorld, how: str, why: str) -> Effects[None]:
     ctx, job = world.ctx, world.job
     yield Remember(Obstacle(application=job.application, job_id=job.id, at_s=ctx.now, how=how, why=why))
     yield ForgetHistory()
+
+
+def begins_where(world: JobWorld, nodes: Sequence[str], restart_from: int | None) -> Effects[None]:
+    """Ranks are to begin on these nodes. Where one has no DMTCP, and no user has asked for it, they do without: the job
+    was taken for one that can be moved before any worker had been seen."""
+    job = world.job
+    if job.engine != "dmtcp" or world.spec.engine != "auto" or job.not_movable or restart_from is not None:
+        return
+    why = nodes_without_dmtcp(world.ctx, nodes)
+    if why:
+        yield from _tell_not_movable(world, NODE, why)
 
 
 # -- programs that do not even begin under DMTCP -----------------------------------------------------------------------
