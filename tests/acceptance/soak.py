@@ -174,6 +174,7 @@ class Soak:
             (dice.random() * 2 * SUBMITTERS * A_JOB_EVERY_S, any_kind(dice, f"soak-{seed}-{i}", slow))
             for i in range(kinds)
         ]
+        plan[0] = (0.0, plan[0][1])  # something is there to be lost, whatever the dice say
         self.sent, self.told, self.doubled = [], [], {}
         self._over.clear()
         # From the next start of the daemon on; J0s that are submitted then have it in their orders.
