@@ -53,10 +53,15 @@ def offered(ctx: Context) -> str:
 
 def nodes_without_dmtcp(ctx: Context, nodes: Sequence[str] | None = None) -> str:
     """In words, that one of these nodes (None: of all) does not offer DMTCP, as its last worker said; or ""."""
-    latest = dict(ctx.offers)  # of each node the last
-    without = (node for node, said in latest.items() if "dmtcp" not in said["engines"])
-    first = min((node for node in without if nodes is None or node in nodes), default="")
+    first = _first_without(ctx, "dmtcp", nodes)
     return f"node {first} has no usable DMTCP" if first else ""
+
+
+def _first_without(ctx: Context, engine: str, nodes: Sequence[str] | None = None) -> str:
+    """Of these nodes (None: of all) the first that does not offer an engine, as its last worker said; or ""."""
+    latest = dict(ctx.offers)  # of each node the last
+    without = (node for node, said in latest.items() if engine not in said["engines"])
+    return min((node for node in without if nodes is None or node in nodes), default="")
 
 
 @lru_cache(maxsize=1)
@@ -83,9 +88,9 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
         hint = "ejb profile list tells which there are; a program of one's own takes engine=application"
         raise EjbError(Code.UNSUPPORTED, "no profile is for what the job launches", hint=hint)
     if spec.engine not in ("auto", "dmtcp"):
-        without = sorted(node for node, said in dict(ctx.offers).items() if spec.engine not in said["engines"])
-        if without and spec.engine in site_engines():
-            text = f"engine {spec.engine} cannot be used: node {without[0]} does not offer it"
+        without = _first_without(ctx, spec.engine) if spec.engine in site_engines() else ""
+        if without:
+            text = f"engine {spec.engine} cannot be used: node {without} does not offer it"
             raise EjbError(Code.UNSUPPORTED, text, hint="the worker's log there says why")
         return spec.engine, ""
     if spec.wants.has_gpus:
