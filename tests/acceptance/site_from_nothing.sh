@@ -8,6 +8,9 @@ umask 022
 trap '"$python" "$checkout/scripts/cluster" down /tmp/site >/dev/null 2>&1 || true
     for pid in $(cat /tmp/systemctl.pids 2>/dev/null); do kill "$pid" 2>/dev/null || true; done' EXIT
 
+# A test beside this one may be making users of the machine just now: what it locks is not locked here.
+rm -f /etc/passwd.lock /etc/group.lock /etc/shadow.lock /etc/gshadow.lock
+
 # What a site has: Slurm, whose configuration is where it belongs, and users with homes and places for their spools.
 mkdir -p /tmp/site /scratch /etc/slurm /etc/systemd/system
 "$python" "$checkout/scripts/cluster" up /tmp/site --nodes 2 --cpus 4 --profile multiuser >/dev/null

@@ -101,9 +101,9 @@ def begin(daemon: Daemon, folder: Path) -> str:
 
 
 def counting(daemon: Daemon, folder: Path) -> None:
-    """Wait until every rank counts (again)."""
+    """Wait until every rank counts (again): from where it was, or from its start."""
     before = {rank: count(folder, rank) for rank in range(RANKS)}
-    until(lambda: all(count(folder, r) > n for r, n in before.items()), "a rank does not count", 60)
+    until(lambda: all(count(folder, r) != n for r, n in before.items()), "a rank does not count", 60)
 
 
 def count(folder: Path, rank: int) -> int:

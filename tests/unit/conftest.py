@@ -42,3 +42,9 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
         return paths
 
     monkeypatch.setattr(plotting, "save", closed)
+
+
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DMTCP is not on the daemon's PATH, whatever this machine has."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")

@@ -27,11 +27,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{install(tmp_path / 'dmtcp')}:/usr/bin:/bin")
 
 
-@pytest.fixture
-def absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-
-
 async def test_refused_in_one_sentence_where_it_is_not(live: LiveWorld, absent: None) -> None:
     with pytest.raises(EjbError) as error:
         await live.submit(engine="dmtcp")
@@ -200,6 +195,40 @@ async def test_without_a_plugin_it_says_why_it_does_not_grow(live: LiveWorld, in
     reason = some(explained["present"])["reason"]
     assert reason.startswith("stay on 4 processors, done in ")
     assert reason.endswith("the 16 processes have to stay on one node, where 4 can be had at most: no lower degree")
+
+
+async def test_without_a_plugin_a_launch_of_a_script_with_stages_is_on_as_many_nodes_as_it_needs(
+    live: LiveWorld, installed: None
+) -> None:
+    """Slurm refused the rest of sixteen places on one node of four, and the script waited until its own end."""
+    live.settings.batch = "slurm"
+    live.batch.node_processors = 4
+    job = await live.submit_script("#!/bin/bash\n#SBATCH -n 16 -t 30\n#EJB stages\n#EJB engine=dmtcp\nsrun ./b\n")
+    await live.act()
+    worker = await live.begin(f"{job}.0")
+    await live.poll()
+    await live.work()
+    file = str(live.manager.world.spool.launch_file(job, 0))
+    await worker.report("launch", ordinal=0, size=16, file=file)
+    await live.poll()
+    asked = live.batch.requests[live.batch.of(f"ejb-{job}.1").id]
+    assert (asked.processors, asked.nodes) == (15, None)
+    await live.begin(f"{job}.1")
+    await live.poll()
+    await live.work()
+    assert [(e.size, e.processors, e.state) for e in live.epochs(job)] == [(16, 16, "running")]
+
+
+async def test_without_a_plugin_a_profile_of_widths_is_refused(live: LiveWorld, installed: None) -> None:
+    """Each widening began the program anew: its checkpoint cannot be brought back on several nodes."""
+    evolving = {"steps": [[100, 4], [200, 12]], "best_effort": True}
+    assert live.job(await live.submit(12, elastic=True, engine="dmtcp", evolving=evolving)).engine == "dmtcp", (
+        "one host"
+    )
+    live.settings.batch = "slurm"
+    for engine in ("dmtcp", "auto"):
+        with pytest.raises(EjbError, match="DMTCP cannot take its ranks from one node to several: can_split_hosts is"):
+            await live.submit(12, elastic=True, engine=engine, evolving=evolving)
 
 
 async def test_ranks_that_no_node_can_hold_start_anywhere_and_stay(live: LiveWorld, installed: None) -> None:

@@ -248,7 +248,9 @@ async def test_a_queue_can_say_so_and_one_that_lends_processors_does(on_slurm: L
         assert not order(on_slurm, await waiting(on_slurm, PLAIN))["at_once"], name
 
 
-async def test_what_nodes_offer_has_to_be_known_first_where_the_engine_is_ejbs_choice(on_slurm: LiveWorld) -> None:
+async def test_what_nodes_offer_has_to_be_known_first_where_the_engine_is_ejbs_choice(
+    on_slurm: LiveWorld, absent: None
+) -> None:
     live = on_slurm
     spec = {**PLAIN, "engine": "auto"}
     job = await waiting(live, spec)

@@ -94,7 +94,9 @@ async def test_ranks_of_open_mpi_are_spread_until_a_worker_says_that_its_mpirun_
     assert live.epochs(job)[-1].state == "running"
 
 
-async def test_a_program_without_a_profile_is_as_it_was_and_engine_profile_says_so(live: LiveWorld) -> None:
+async def test_a_program_without_a_profile_is_as_it_was_and_engine_profile_says_so(
+    live: LiveWorld, absent: None
+) -> None:
     assert live.job(await live.submit(engine="auto")).engine == "none"
     with pytest.raises(EjbError, match="no profile is for what the job launches"):
         await live.submit(engine="profile")

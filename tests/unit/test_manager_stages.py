@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ejbd.core.view import BatchState
-from ejbd.errors import EjbError
+from ejbd.errors import BatchError, EjbError
 from ejbd.manager.facts.launches import of_stages
 from ejbd.manager.jobspec import JobRequest, Reading, read
 from ejbd.store.store import Store
@@ -256,3 +256,17 @@ async def test_a_launch_waits_for_no_poll(live: LiveWorld) -> None:
         await worker.finish_ranks(1)
     await live.work()
     assert live.subjobs(job)[-1].releasing and live.job(job).members == [f"{job}.0"]
+
+
+async def test_a_width_that_the_batch_system_does_not_take_is_told_and_asked_for_again(live: LiveWorld) -> None:
+    job, lead = await begun(live)
+    live.batch.refuse, live.batch.refuse_role = BatchError("no such node", transient=False), ".1"
+    await launch(live, lead, job, 0, 4)
+    now = (await live.manager.explain(job))["now"]
+    assert "launch 1 of 4 places cannot begin, and is asked for again, " in now and "no such node" in now
+    live.batch.refuse = None
+    for _ in range(30):
+        await live.poll(60)
+        if live.subjobs(job)[-1].state == "pending":
+            break
+    assert "waits for 3 of them beside the script's" in (await live.manager.explain(job))["now"]

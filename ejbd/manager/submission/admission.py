@@ -24,6 +24,7 @@ from ejbd.manager.facts.losing import why_stopped
 from ejbd.manager.facts.past.shortness import why_short
 from ejbd.manager.facts.placing.checkpointing import check_mpi, choose_engine, open_mpi_obstacle
 from ejbd.manager.facts.placing.mpi import is_open_mpi
+from ejbd.manager.facts.placing.node_limit import cannot_split
 from ejbd.manager.facts.room.evolving import check_evolving, told_at_submission
 from ejbd.manager.facts.times import AHEAD_POLLS
 from ejbd.manager.jobspec import NO_WALLTIME, JobKind, JobSpec, Reading
@@ -108,7 +109,7 @@ def _admitted(ctx: Context, job: Reading, user: str) -> Admission:
     job, spec, chained = _chained(ctx, job, spec, first, engine)
     why = f"{why}; {chained}" if chained else why
     if spec.evolving is not None:
-        check_evolving(spec, engine, min(omax, spec.needs.omax or omax), moves=not as_one)
+        check_evolving(spec, engine, min(omax, spec.needs.omax or omax), moves=not as_one, split=cannot_split(ctx))
         why = f"{why}; {told_at_submission(spec, ctx.settings.limits.give_back_grace_s)}"
     if ctx.view is not None and (found := ctx.view.queue(first)) is not None:
         _check_shape(found, spec)

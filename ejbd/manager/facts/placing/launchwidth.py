@@ -97,8 +97,18 @@ def in_words(world: JobWorld) -> str:
         most = f" of {time_words(round(time_s))}" if time_s else ""
         return f"{of} has run for {time_words(round(for_s))}{most}"
     subjob = subjob_of(world, launch)
+    if subjob is None and (why := _refused(world, launch)):
+        return f"{of} cannot begin, and is asked for again{left}: {why}"
     if subjob is None or subjob.state == SubjobState.RUNNING:
         return f"{of} begins"
     planned_s = subjob.planned_start_s
     when = "" if planned_s is None else f", which come in {max(0.0, planned_s - now):.0f} s by the batch system's plan"
     return f"{of} waits for {world.needs.places(subjob.processors)} of them beside the script's{when}"
+
+
+def _refused(world: JobWorld, launch: Launch) -> str:
+    """Why the batch system did not take what was asked for a launch last, or ""."""
+    asked = world.job.spec["evolving"].get("asked", {})
+    own = [s for id, ordinal in asked.items() if ordinal == launch.ordinal and (s := world.subjob(id)) is not None]
+    last = max(own, key=lambda s: s.ordinal, default=None)
+    return last.reason if last is not None and last.state == SubjobState.FAILED else ""

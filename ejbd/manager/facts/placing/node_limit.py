@@ -143,6 +143,8 @@ def one_node_only(world: JobWorld, subjob: Subjob) -> bool:
         return False
     if one_mpirun(world):
         return True
+    if world.staged:
+        return False  # its ranks are on the script's place as well, and no launch moves
     return subjob.role == SubjobRole.SUBJOB and bool(why_one_node(world)) and fits_a_node(world)
 
 

@@ -25,10 +25,11 @@ from ejbd.store.states import JobState, SubjobState
 from ejbd.wire.kinds import SubjobRole
 
 
-def check_evolving(spec: JobSpec, engine: str, omax: int, *, moves: bool) -> None:
+def check_evolving(spec: JobSpec, engine: str, omax: int, *, moves: bool, split: str = "") -> None:
     """Raise EjbError (UNSUPPORTED) where the widths of a job cannot change as it says.
 
-    `omax`: how many of its ranks may share a processor. `moves`: its ranks are placed one by one.
+    `omax`: how many of its ranks may share a processor. `moves`: its ranks are placed one by one. `split`: why ranks
+    under DMTCP cannot be brought back on several hosts, or "".
     """
     if spec.evolving is None:
         return
@@ -40,6 +41,9 @@ def check_evolving(spec: JobSpec, engine: str, omax: int, *, moves: bool) -> Non
     profile = profile_from_json(spec.evolving)
     if engine == "none":
         what = "the job has a profile of widths, and its program cannot be moved: no engine can checkpoint it"
+        raise EjbError(Code.UNSUPPORTED, what, where="profile", hint="see `ejb doctor`, or leave --profile out")
+    if engine == "dmtcp" and split:
+        what = f"the job has a profile of widths, and DMTCP cannot take its ranks from one node to several: {split}"
         raise EjbError(Code.UNSUPPORTED, what, where="profile", hint="see `ejb doctor`, or leave --profile out")
     if not moves or spec.wants.shape:
         what = "the job has a profile of widths, and its ranks are placed as one: their width cannot change"
