@@ -550,4 +550,32 @@ FAULTS = (
         "[]",
         ("unit/test_manager_plain_j0",),
     ),
+    Fault(
+        "auto-goes-by-the-daemons-path-alone",
+        "wrong rule",
+        "why = nodes_without_dmtcp(world.ctx, nodes)",
+        'why = ""',
+        ("unit/test_manager_dmtcp",),
+    ),
+    Fault(
+        "staged-launch-on-one-node",
+        "wrong rule",
+        "return False  # its ranks are on the script's place as well, and no launch moves",
+        "pass",
+        ("unit/test_manager_dmtcp",),
+    ),
+    Fault(
+        "profile-is-taken-without-the-plugin",
+        "wrong rule",
+        'if engine == "dmtcp" and split:',
+        'if engine == "none" and split:',
+        ("unit/test_manager_dmtcp",),
+    ),
+    Fault(
+        "refused-width-is-told-as-beginning",
+        "wrong word",
+        "if subjob is None and (why := _refused(world, launch)):",
+        'if subjob is None and (why := ""):',
+        ("unit/test_manager_stages",),
+    ),
 )
