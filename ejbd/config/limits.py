@@ -50,7 +50,12 @@ class Limits(BaseModel):
         ),
     ] = 10.0
     checkpoint_timeout_s: Annotated[
-        float, Field(gt=0, description="a checkpoint that takes longer, and four times longer than usual, has failed")
+        float,
+        Field(
+            gt=0,
+            description="a checkpoint that takes longer, and four times longer than usual, has failed once what it "
+            "writes grows no more",
+        ),
     ] = 120.0
     warned_grace_s: Annotated[
         float, Field(gt=0, description="from a warning (TERM) to the end, where nothing says more")

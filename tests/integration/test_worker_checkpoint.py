@@ -92,6 +92,43 @@ def test_a_time_out_leaves_the_ranks_running(there: World, program: str, sentenc
     assert there.manager.run("stop", {"epoch": 1, "grace_s": 0.2})["ok"]
 
 
+# Writes for 2 s, and then is through; its second rank is through at once.
+SLOW = """
+import os, signal, sys, time
+asked = []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+print("ready", flush=True)
+while not asked:
+    time.sleep(0.01)
+path = os.path.join(os.environ["EJB_CHECKPOINT_DIR"], "rank-" + os.environ["EJB_RANK"] + ".txt")
+with open(path + ".tmp", "wb") as file:
+    for _ in range(40 if os.environ["EJB_RANK"] == "0" else 1):
+        time.sleep(float(sys.argv[1]))
+        file.write(bytes(1000))
+        file.flush()
+os.rename(path + ".tmp", path)
+sys.exit(85)
+"""
+
+
+def test_a_checkpoint_that_grows_is_late_and_no_failure(there: World) -> None:
+    """How long the first one of a large application takes is not known: all that it had done was lost by a time-out."""
+    there.start()
+    there.launch(sys.executable, "-c", SLOW, "0.05", ranks=2)
+    eventually(lambda: all(there.rank_output(rank) for rank in range(2)))
+    result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 0.5})
+    assert result["ok"] and result["data"]["bytes"] == {"0": 40_000, "1": 1000}, result
+    assert result["data"]["seconds"] > 1.5
+
+
+def test_a_checkpoint_that_grows_no_more_has_failed(there: World) -> None:
+    there.start()
+    there.launch(sys.executable, "-c", SLOW, "30", ranks=2)
+    eventually(lambda: all(there.rank_output(rank) for rank in range(2)))
+    result = there.manager.run("checkpoint", {"epoch": 1, "timeout_s": 0.5}, seconds=10)
+    assert not result["ok"] and "still running: 0, 1" in result["error"]
+
+
 def test_ranks_are_not_asked_while_the_spool_is_full(there: World) -> None:
     """They might go on without a word, and the job would stand still until it is too late."""
     there.start()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.acceptance.sites import small_file_system
 from tests.fakes.manager_server import Json
 from tests.fakes.worker_process import World, alive, eventually, world
 from workers.ejb_worker.failures import LaunchError, code_of
@@ -115,6 +118,23 @@ def test_a_program_that_cannot_be_started(there: World, argv: list[str], code: i
 def test_a_full_disk_is_not_the_programs_fault(number: int, data: Json) -> None:
     error = OSError(number, os.strerror(number))
     assert LaunchError(str(error), code_of(error)).data == data
+
+
+def test_ranks_begin_once_the_spool_has_room(there: World) -> None:
+    """A program that cannot print ends with a code of its own: Python's is 120, and the job had failed."""
+    there.start()
+    output = there.epoch_dir(1) / "output"
+    output.parent.mkdir(parents=True)
+    with small_file_system(output, "16k"):
+        with contextlib.suppress(OSError):
+            (output / "ballast").write_bytes(bytes(16384))
+        file = there.launch_file(sys.executable, "-c", "print('said')")
+        launched = there.manager.send("launch", there.launch_payload(file))
+        time.sleep(1.0)
+        assert not there.manager.of_kind("result"), "it waits"
+        (output / "ballast").unlink()
+        assert there.manager.result(launched)["ok"]
+        assert (there.exits(1), there.rank_output(0)) == ({0: 0}, "said\n")
 
 
 def test_a_working_directory_that_is_not_there(there: World) -> None:

@@ -31,6 +31,10 @@ BRING_UP_POLL_S = 0.02
 BRING_UP_S = 60.0
 """How long a launch may take, where its payload does not say."""
 SERVICE_GRACE_S = 2.0
+_ROOM_PATIENCE_S = 20.0  # for a spool that is full
+_ROOM_PAUSE_S = 0.5
+_GROWTH_S = 10.0
+"""Between two looks at whether a late checkpoint grows."""
 
 
 class EpochRun:
@@ -104,6 +108,8 @@ class EpochRun:
         self._checkpoint_reply: Optional[Reply] = None
         self._checkpoint_began = 0.0
         self._writing: Optional[Writing] = None
+        self._timeout_s = 0.0
+        self._late = False
         self._observer = Observer(
             self._context,
             self._engine,
@@ -198,6 +204,7 @@ class EpochRun:
         if not launch["argv"]:
             raise LaunchError("the launch names no program: %s" % self._payload["launch_file"])
         self._make_folders()
+        yield from self._wait_for_room()
         self._context.cwd = str(launch["cwd"])
         self._input = RankInput(launch, self._folder, self._place.node, self._context.restart_dir)
         self._engine.prepare(self._context)
@@ -223,6 +230,21 @@ class EpochRun:
             )
         while not self._engine.up(self._context):
             yield
+
+    def _wait_for_room(self) -> Iterator[None]:
+        """What ranks print goes through the spool. On a full one their first line would end them, and with them the
+        job, as if it were theirs: so they begin once there is room, or the launch fails for the disk's sake."""
+        until = time.monotonic() + _ROOM_PATIENCE_S
+        while True:
+            try:
+                check_room(os.path.join(self._folder, "output"))
+                return
+            except OSError as error:
+                if code_of(error) or time.monotonic() > until:
+                    raise
+            again = time.monotonic() + _ROOM_PAUSE_S
+            while time.monotonic() < again:
+                yield
 
     def _tell_degrees(self) -> None:
         """To MPI ranks, which wait otherwise where they share a processor."""
@@ -276,6 +298,7 @@ class EpochRun:
         self._checkpoint_began = time.monotonic()
         self._writing = Writing(self._context.checkpoint_dir)
         self._look_for_files()
+        self._timeout_s, self._late = timeout_s, False
         self._deadline = self._loop.call_later(timeout_s, self._checkpoint_late)
         self._advance()
 
@@ -548,7 +571,15 @@ class EpochRun:
             self._loop.call_later(WRITING_POLL_S, self._look_for_files)
 
     def _checkpoint_late(self) -> None:
-        if self._checkpoint is not None:
+        """Its time is over. As long as more and more is written it is late, but on its way. How long the first
+        checkpoint of a large application takes is not known, and without it all of its work would be lost."""
+        if self._checkpoint is None:
+            return
+        writing, first = self._writing, not self._late
+        self._late = True
+        if writing is not None and writing.seen() and (writing.grows() or first):
+            self._deadline = self._loop.call_later(min(self._timeout_s, _GROWTH_S), self._checkpoint_late)
+        else:
             self._checkpoint_done(self._checkpoint.timed_out())
 
     def _checkpoint_done(self, outcome: Outcome) -> None:

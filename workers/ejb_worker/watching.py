@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, Iterable, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Optional, Tuple
 
 WRITING_POLL_S = 0.2
 """How often a checkpoint folder is read until the first file is there."""
@@ -113,11 +113,15 @@ class Samples:
 
 
 class Writing:
-    """For how long files are being written into a checkpoint folder: since it was last seen without a new one."""
+    """For how long files are being written into a checkpoint folder: since it was last seen without a new one.
+
+    And whether they still grow.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._before = self._files()
+        self._before = set(self._files())
+        self._bytes: Optional[int] = None
         self._without_s = time.monotonic()
         self._seen = False
 
@@ -125,7 +129,7 @@ class Writing:
         """Whether there is a new file by now."""
         if not self._seen:
             now = time.monotonic()
-            self._seen = bool(self._files() - self._before)
+            self._seen = bool(self._files().keys() - self._before)
             if not self._seen:
                 self._without_s = now
         return self._seen
@@ -134,16 +138,30 @@ class Writing:
         """Up to now: rather a little too long (by the time between two readings) than too short."""
         return time.monotonic() - self._without_s
 
-    def _files(self) -> Set[str]:
-        """The files in the folder and in its folders."""
-        found: Set[str] = set()
+    def grows(self) -> bool:
+        """Whether there is more in the folder than at the last call; not at the first one."""
+        now, before = sum(self._files().values()), self._bytes
+        self._bytes = now
+        return before is not None and now > before
+
+    def _files(self) -> Dict[str, int]:
+        """The files in the folder and in its folders, with their sizes in bytes."""
+        found: Dict[str, int] = {}
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        found.update(os.path.join(entry.name, name) for name in os.listdir(entry.path))
+                        with os.scandir(entry.path) as inner:
+                            found.update((os.path.join(entry.name, one.name), _size(one)) for one in inner)
                     else:
-                        found.add(entry.name)
+                        found[entry.name] = _size(entry)
         except OSError:
             return found
         return found
+
+
+def _size(entry: "os.DirEntry[str]") -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:  # it has just been renamed
+        return 0
