@@ -578,4 +578,25 @@ FAULTS = (
         'if subjob is None and (why := ""):',
         ("unit/test_manager_stages",),
     ),
+    Fault(
+        "late-checkpoint-is-cut-off",
+        "wrong rule",
+        "if writing is not None and writing.seen() and (writing.grows() or first):",
+        "if writing is not None and writing.seen() and first and False:",
+        ("integration/test_worker_checkpoint",),
+    ),
+    Fault(
+        "late-checkpoint-is-waited-for-without-end",
+        "lost bound",
+        "return before is not None and now > before",
+        "return before is not None and now >= before",
+        ("integration/test_worker_checkpoint",),
+    ),
+    Fault(
+        "ranks-begin-on-a-full-spool",
+        "dropped act",
+        "yield from self._wait_for_room()",
+        "pass",
+        ("integration/test_worker_ranks",),
+    ),
 )
