@@ -30,6 +30,8 @@ _PARTS = (SubjobRole.SUBJOB, SubjobRole.STANDBY, SubjobRole.ASIDE)  # of jobs th
 # Of ten thousand jobs each is asked at every poll.
 _OVER = frozenset(state for state in BatchState if state.ended)
 _RUN = frozenset(state for state in BatchState if state.holds_processors)
+_PENDING = BatchState.PENDING
+_J0 = SubjobRole.PLACEHOLDER
 
 _Nodes = Mapping[str, Sequence[NodeView]]  # that can be used, by queue
 
@@ -77,6 +79,7 @@ def look(turns: Turns, view: ClusterView, roster: Roster, on: Collection[str], f
     if not view.blind and not view.unparsed:
         for queues in groups:
             yield from _look(turns, view, roster, queues, usable, on, found, staying)
+        turns.rows = dict(roster.jobs)
     for rows in roster.subjobs.values():
         for row in rows:
             if row.stays and row.id not in staying and row.state == SubjobState.PENDING and not row.releasing:
@@ -109,11 +112,11 @@ def _groups(usable: _Nodes, on: Collection[str]) -> list[frozenset[str]]:
 
 @dataclass(slots=True)
 class _Queue:
-    """What the batch system lists of some queues: the jobs that are new, elastic ones that wait, others that wait and
-    may start, and the names of all."""
+    """What the batch system lists of some queues: the jobs that are new, elastic ones that wait with the marks of
+    their J0s, others that wait and may start, and the names of all."""
 
     new: list[Listed] = field(default_factory=list)
-    elastic: dict[str, SubjobRow] = field(default_factory=dict)
+    elastic: dict[str, str] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
     there: set[str] = field(default_factory=set)
 
@@ -131,16 +134,11 @@ def _look(
     shadow = _shadow(turns, view, queues, usable)
     if shadow is None:
         return
-    ours = {row.tag: row for rows in roster.subjobs.values() for row in rows}
+    marks = _marks(turns, roster)
     known, queue = shadow.names, _Queue()
-    yield from _read(turns, view, ours, queues, known, queue)
+    yield from _read(turns, view, marks, queues, known, queue)
     ended = _ended(turns, view, roster, known - queue.there)
-    for name in known & roster.jobs.keys():
-        turns.rows[name] = roster.jobs[name]
-    yield from shadow.look(view.time_s, queue.new, ended, lambda: _places(view, ours))
-    for one in queue.new:
-        if one.name in roster.jobs:
-            turns.rows[one.name] = roster.jobs[one.name]
+    yield from shadow.look(view.time_s, queue.new, ended, lambda: _places(view, marks))
     others_s = elastic_s = 0.0
     for name in shadow.begun():
         if name in queue.others:
@@ -150,8 +148,10 @@ def _look(
     if not are_later(others_s, elastic_s):
         return
     known = shadow.names
-    for name, row in queue.elastic.items():
-        if row.state != SubjobState.PENDING or row.releasing or not _may_stay(roster, name, on):
+    rows_of = {row.tag: row for rows in roster.subjobs.values() for row in rows}
+    for name, mark in queue.elastic.items():
+        row = rows_of.get(mark)  # others have written meanwhile
+        if row is None or row.state != SubjobState.PENDING or row.releasing or not _may_stay(roster, name, on):
             continue
         if len(staying) >= STAY_AT_MOST:
             break
@@ -176,10 +176,27 @@ def _shadow(turns: Turns, view: ClusterView, queues: frozenset[str], usable: _No
     return shadow if total > 0 else None
 
 
+def _marks(turns: Turns, roster: Roster) -> dict[str, str | None]:
+    """What a batch job of ours stands for, by its mark: the elastic job of a J0; None: a part of one; "": itself.
+
+    None of it changes as long as the subjob is open, so that only new ones are read.
+    """
+    known, found = turns.marks, {}
+    for rows in roster.subjobs.values():
+        for row in rows:
+            mark = row.tag
+            if mark in known:
+                found[mark] = known[mark]
+            else:
+                found[mark] = None if row.role in _PARTS else str(row.job_id) if row.role == _J0 else ""
+    turns.marks = found
+    return found
+
+
 def _read(
     turns: Turns,
     view: ClusterView,
-    ours: Mapping[str, SubjobRow],
+    marks: Mapping[str, str | None],
     queues: frozenset[str],
     known: Collection[str],
     queue: _Queue,
@@ -187,49 +204,49 @@ def _read(
     """Go through the listing, and fill in what waits and what is new."""
     walltimes = {one.name: one.max_walltime_s for one in view.queues}
     here: dict[str, bool] = {}  # by the queues that a job names
-    for place, job in enumerate(view.jobs):
-        if place % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
+    there, others, elastic = queue.there.add, queue.others.add, queue.elastic
+    for first in range(0, len(view.jobs), JOBS_AT_ONCE):
+        if first:
             yield
-        state, named = job.state, job.queue
-        inside = here.get(named)
-        if inside is None:
-            inside = here[named] = any(name in queues for name in named.split(","))
-        pending = state is BatchState.PENDING
-        if not inside or (not pending and state in _OVER):
-            continue
-        row = ours.get(job.mark)
-        if row is not None and row.role in _PARTS:
-            continue
-        own = row if row is not None and row.role == SubjobRole.PLACEHOLDER else None
-        name = job.id if own is None else str(own.job_id)
-        queue.there.add(name)
-        begun_s = None
-        if pending or state not in _RUN:
-            may_start = pending and not job.blocked
-            if not may_start and name not in known:
+        for place, job in enumerate(view.jobs[first : first + JOBS_AT_ONCE], first):
+            state, named = job.state, job.queue
+            inside = here.get(named)
+            if inside is None:
+                inside = here[named] = any(name in queues for name in named.split(","))
+            pending = state is _PENDING
+            if not inside or (not pending and state in _OVER):
                 continue
-            if own is not None:
-                queue.elastic[name] = own
-            elif may_start:
-                queue.others.add(name)
-            at = place
-        else:
-            at, begun_s = -1, job.start_s
-            if begun_s is not None and own is None:
-                turns.begun[name] = begun_s
-        if name not in known:
-            walltime_s = walltimes.get(named) if job.walltime_s is None else job.walltime_s
-            walltime_s = math.inf if walltime_s is None else walltime_s
-            queue.new.append(Listed(name, job.processors, walltime_s, at, begun_s))
+            mark = job.mark
+            own = marks.get(mark, "")
+            if own is None:
+                continue
+            name = own or job.id
+            there(name)
+            at, begun_s = place, None
+            if pending or state not in _RUN:
+                may_start = pending and not job.blocked
+                if not may_start and name not in known:
+                    continue
+                if own:
+                    elastic[name] = mark
+                elif may_start:
+                    others(name)
+            else:
+                at, begun_s = -1, job.start_s
+                if begun_s is not None and not own:
+                    turns.begun[name] = begun_s
+            if name not in known:
+                walltime_s = walltimes.get(named) if job.walltime_s is None else job.walltime_s
+                walltime_s = math.inf if walltime_s is None else walltime_s
+                queue.new.append(Listed(name, job.processors, walltime_s, at, begun_s))
 
 
-def _places(view: ClusterView, ours: Mapping[str, SubjobRow]) -> dict[str, int]:
+def _places(view: ClusterView, marks: Mapping[str, str | None]) -> dict[str, int]:
     """Where what waits is in the batch system's queue."""
     found: dict[str, int] = {}
     for place, job in enumerate(view.jobs):
-        if job.state not in _RUN and job.state not in _OVER:
-            row = ours.get(job.mark)
-            found[job.id if row is None or row.role != SubjobRole.PLACEHOLDER else str(row.job_id)] = place
+        if job.state is _PENDING or (job.state not in _RUN and job.state not in _OVER):
+            found[marks.get(job.mark) or job.id] = place
     return found
 
 
