@@ -240,7 +240,9 @@ class EpochRun:
                 check_room(os.path.join(self._folder, "output"))
                 return
             except OSError as error:
-                if code_of(error) or time.monotonic() > until:
+                if code_of(error):
+                    return  # it is not the disk's fault: a limit on the size of files, say
+                if time.monotonic() > until:
                     raise
             again = time.monotonic() + _ROOM_PAUSE_S
             while time.monotonic() < again:
