@@ -220,7 +220,7 @@ async def test_without_a_plugin_a_launch_of_a_script_with_stages_is_on_as_many_n
 
 
 async def test_without_a_plugin_a_profile_of_widths_is_refused(live: LiveWorld, installed: None) -> None:
-    """Each widening began the program anew: its checkpoint cannot be brought back on several nodes."""
+    """Each widening would begin the program anew: its checkpoint cannot be brought back on several nodes."""
     evolving = {"steps": [[100, 4], [200, 12]], "best_effort": True}
     assert live.job(await live.submit(12, elastic=True, engine="dmtcp", evolving=evolving)).engine == "dmtcp", (
         "one host"
