@@ -581,15 +581,15 @@ FAULTS = (
     Fault(
         "late-checkpoint-is-cut-off",
         "wrong rule",
-        "if writing is not None and writing.seen() and (writing.grows() or first):",
-        "if writing is not None and writing.seen() and first and False:",
+        "if self._writing is not None and self._writing.seen() and self._writing.grows():",
+        "if False:",
         ("integration/test_worker_checkpoint",),
     ),
     Fault(
         "late-checkpoint-is-waited-for-without-end",
         "lost bound",
-        "return before is not None and now > before",
-        "return before is not None and now >= before",
+        "return before is None or now > before",
+        "return before is None or now >= before",
         ("integration/test_worker_checkpoint",),
     ),
     Fault(

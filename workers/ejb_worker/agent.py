@@ -14,7 +14,7 @@ from . import linux
 from .alone import EXIT_ALONE, Alone
 from .engines import ENGINES, build_of_node
 from .epochs import EpochRun
-from .failures import LaunchError
+from .failures import DISK_PATIENCE_S, DISK_PAUSE_S, LaunchError
 from .lead import Lead
 from .leftovers import Warden
 from .loop import Loop
@@ -41,8 +41,6 @@ SURE_S = 0.03
 order. A program that leaves on TERM as if its work were done would be taken for one that has done it. Where this
 process is woken late the machine is busy, and what signals may be late too: then it is held once more.
 """
-_SCRIPT_PATIENCE_S = 20.0  # for a script that cannot be started yet, since a disk is full or gone
-_SCRIPT_PAUSE_S = 0.5
 _LATE_S = 0.01
 _HOLDS = 5
 _LOOKS_S = 0.1
@@ -267,7 +265,7 @@ class Agent:
         if payload.get("script") is not None:
             self._begin_warden()
 
-        until = time.monotonic() + _SCRIPT_PATIENCE_S
+        until = time.monotonic() + DISK_PATIENCE_S
 
         def opened(obstacle: str) -> None:
             sentence, data = obstacle, {"output": True}
@@ -278,7 +276,7 @@ class Agent:
                 except LaunchError as error:
                     sentence, data = str(error), {} if error.code else {"own": True}
                     if not error.code and time.monotonic() < until:  # a disk of EJB's own is full or gone
-                        self._loop.call_later(_SCRIPT_PAUSE_S, lambda: opened(""))
+                        self._loop.call_later(DISK_PAUSE_S, lambda: opened(""))
                         return
             if self._lead is lead:
                 self._lead = None

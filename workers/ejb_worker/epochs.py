@@ -11,7 +11,7 @@ from . import degrees, leftovers, resizing
 from .ends import Ends
 from .engines import engine as engine_named
 from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
-from .failures import LaunchError, code_of, confined, sentence
+from .failures import DISK_PATIENCE_S, DISK_PAUSE_S, LaunchError, code_of, confined, sentence
 from .files import check_room, make_dir, read_json
 from .loop import Loop, Timer
 from .mpi import MpiEpoch
@@ -31,8 +31,6 @@ BRING_UP_POLL_S = 0.02
 BRING_UP_S = 60.0
 """How long a launch may take, where its payload does not say."""
 SERVICE_GRACE_S = 2.0
-_ROOM_PATIENCE_S = 20.0  # for a spool that is full
-_ROOM_PAUSE_S = 0.5
 _GROWTH_S = 10.0
 """Between two looks at whether a late checkpoint grows."""
 
@@ -108,8 +106,6 @@ class EpochRun:
         self._checkpoint_reply: Optional[Reply] = None
         self._checkpoint_began = 0.0
         self._writing: Optional[Writing] = None
-        self._timeout_s = 0.0
-        self._late = False
         self._observer = Observer(
             self._context,
             self._engine,
@@ -234,7 +230,7 @@ class EpochRun:
     def _wait_for_room(self) -> Iterator[None]:
         """What ranks print goes through the spool. On a full one their first line would end them, and with them the
         job, as if it were theirs: so they begin once there is room, or the launch fails for the disk's sake."""
-        until = time.monotonic() + _ROOM_PATIENCE_S
+        until = time.monotonic() + DISK_PATIENCE_S
         while True:
             try:
                 check_room(os.path.join(self._folder, "output"))
@@ -244,7 +240,7 @@ class EpochRun:
                     return  # it is not the disk's fault: a limit on the size of files, say
                 if time.monotonic() > until:
                     raise
-            again = time.monotonic() + _ROOM_PAUSE_S
+            again = time.monotonic() + DISK_PAUSE_S
             while time.monotonic() < again:
                 yield
 
@@ -300,8 +296,7 @@ class EpochRun:
         self._checkpoint_began = time.monotonic()
         self._writing = Writing(self._context.checkpoint_dir)
         self._look_for_files()
-        self._timeout_s, self._late = timeout_s, False
-        self._deadline = self._loop.call_later(timeout_s, self._checkpoint_late)
+        self._deadline = self._loop.call_later(timeout_s, lambda: self._checkpoint_late(timeout_s))
         self._advance()
 
     def stop(self, grace_s: float, reply: Reply) -> None:
@@ -572,15 +567,14 @@ class EpochRun:
         if self._checkpoint is not None and self._writing is not None and not self._writing.seen():
             self._loop.call_later(WRITING_POLL_S, self._look_for_files)
 
-    def _checkpoint_late(self) -> None:
+    def _checkpoint_late(self, timeout_s: float) -> None:
         """Its time is over. As long as more and more is written it is late, but on its way. How long the first
         checkpoint of a large application takes is not known, and without it all of its work would be lost."""
         if self._checkpoint is None:
             return
-        writing, first = self._writing, not self._late
-        self._late = True
-        if writing is not None and writing.seen() and (writing.grows() or first):
-            self._deadline = self._loop.call_later(min(self._timeout_s, _GROWTH_S), self._checkpoint_late)
+        if self._writing is not None and self._writing.seen() and self._writing.grows():
+            pause_s = min(timeout_s, _GROWTH_S)
+            self._deadline = self._loop.call_later(pause_s, lambda: self._checkpoint_late(timeout_s))
         else:
             self._checkpoint_done(self._checkpoint.timed_out())
 

@@ -23,6 +23,10 @@ _NOT_THE_PROGRAMS_FAULT = frozenset(
     )
 )
 
+DISK_PATIENCE_S = 20.0
+"""How long a script, or ranks, wait to be started where a disk of EJB's own is full or gone."""
+DISK_PAUSE_S = 0.5
+
 
 class LaunchError(Exception):
     """One sentence; `code` is what a shell would say (127 not found, 126 not executable); 0: not its fault.

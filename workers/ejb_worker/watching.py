@@ -139,10 +139,10 @@ class Writing:
         return time.monotonic() - self._without_s
 
     def grows(self) -> bool:
-        """Whether there is more in the folder than at the last call; not at the first one."""
+        """Whether there is more in the folder than at the last call. At the first one that is to be seen yet: True."""
         now, before = sum(self._files().values()), self._bytes
         self._bytes = now
-        return before is not None and now > before
+        return before is None or now > before
 
     def _files(self) -> Dict[str, int]:
         """The files in the folder and in its folders, with their sizes in bytes."""
