@@ -31,7 +31,6 @@ _PARTS = (SubjobRole.SUBJOB, SubjobRole.STANDBY, SubjobRole.ASIDE)  # of jobs th
 _OVER = frozenset(state for state in BatchState if state.ended)
 _RUN = frozenset(state for state in BatchState if state.holds_processors)
 _PENDING = BatchState.PENDING
-_J0 = SubjobRole.PLACEHOLDER
 
 _Nodes = Mapping[str, Sequence[NodeView]]  # that can be used, by queue
 
@@ -77,9 +76,10 @@ def look(turns: Turns, view: ClusterView, roster: Roster, on: Collection[str], f
     for gone in turns.shadows.keys() - set(groups):
         del turns.shadows[gone]
     if not view.blind and not view.unparsed:
+        jobs, marks = dict(roster.jobs), _marks(turns, roster)  # of now: others write meanwhile
         for queues in groups:
-            yield from _look(turns, view, roster, queues, usable, on, found, staying)
-        turns.rows = dict(roster.jobs)
+            yield from _look(turns, view, roster, marks, queues, usable, on, found, staying)
+        turns.rows = jobs
     for rows in roster.subjobs.values():
         for row in rows:
             if row.stays and row.id not in staying and row.state == SubjobState.PENDING and not row.releasing:
@@ -125,6 +125,7 @@ def _look(
     turns: Turns,
     view: ClusterView,
     roster: Roster,
+    marks: Mapping[str, str | None],
     queues: frozenset[str],
     usable: _Nodes,
     on: Collection[str],
@@ -134,7 +135,6 @@ def _look(
     shadow = _shadow(turns, view, queues, usable)
     if shadow is None:
         return
-    marks = _marks(turns, roster)
     known, queue = shadow.names, _Queue()
     yield from _read(turns, view, marks, queues, known, queue)
     ended = _ended(turns, view, roster, known - queue.there)
@@ -177,7 +177,7 @@ def _shadow(turns: Turns, view: ClusterView, queues: frozenset[str], usable: _No
 
 
 def _marks(turns: Turns, roster: Roster) -> dict[str, str | None]:
-    """What a batch job of ours stands for, by its mark: the elastic job of a J0; None: a part of one; "": itself.
+    """What batch jobs of ours stand for (`marks` of :class:`Turns`).
 
     None of it changes as long as the subjob is open, so that only new ones are read.
     """
@@ -188,7 +188,8 @@ def _marks(turns: Turns, roster: Roster) -> dict[str, str | None]:
             if mark in known:
                 found[mark] = known[mark]
             else:
-                found[mark] = None if row.role in _PARTS else str(row.job_id) if row.role == _J0 else ""
+                own = str(row.job_id) if row.role == SubjobRole.PLACEHOLDER else ""
+                found[mark] = None if row.role in _PARTS else own
     turns.marks = found
     return found
 
