@@ -155,6 +155,27 @@ FAULTS = (
         ("unit/test_worker_full_spool", "integration/test_worker_manager"),
     ),
     Fault(
+        "lead-leaves-without-its-output",
+        "worker",
+        "if not error and last is not None:",
+        "if last is not None:",
+        ("integration/test_worker_end", "integration/test_worker_output"),
+    ),
+    Fault(
+        "last-word-is-any-word",
+        "worker",
+        "since_s < LAST_WORD_S",
+        "since_s >= 0",
+        ("integration/test_worker_script",),
+    ),
+    Fault(
+        "cancelled-j0-leaves-with-0",
+        "store",
+        "(subjob.role in J0_ROLES and end_code(world.job) is None)",
+        "False",
+        ("unit/test_manager_chains",),
+    ),
+    Fault(
         "read-token-writes",
         "API check",
         "if self.scope.covers(need):",

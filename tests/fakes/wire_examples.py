@@ -61,7 +61,7 @@ OPERATIONS: dict[str, Json] = {
         "tasks": 8,
         "threads": 2,
     },
-    "unlead": {"grace_s": 2.0, "say": ["n1: task 3: Segmentation fault (./heat)"]},
+    "unlead": {"grace_s": 2.0, "say": ["n1: task 3: Segmentation fault (./heat)"], "exit": {"code": 3}},
     "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
     "drain": {"epoch": 2},
     "signal": {"signal": 10, "epoch": 2},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,6 +111,37 @@ def test_told_to_leave(there: World) -> None:
     assert there.manager.of_kind("rank-exit") == []
     assert there.manager.of_kind("leaving") == []
     assert not any(folder.exists() for folder in folders)
+
+
+def test_a_lead_that_is_to_leave_behind_its_output_does_so(there: World) -> None:
+    """One word less to wait for: the batch system has the processors as soon as the output is whole."""
+    there.start()
+    there.lead()
+    there.launch("sh", "-c", "printf torn")
+    there.exits(1)
+    there.manager.send("drain", {"epoch": 1})
+    assert there.manager.run("unlead", {"grace_s": 1, "exit": {"code": 3}})["ok"]
+    assert there.worker.wait(20) == 3
+    assert there.collected() == "torn" and there.manager.of_kind("leaving") == []
+
+
+def test_one_that_was_no_lead_stays(there: World) -> None:
+    """Its output is not whole: another attempt to bring it follows."""
+    there.start()
+    assert there.manager.run("unlead", {"grace_s": 1, "exit": {}})["ok"]
+    assert there.lead(run=2)["ok"] and there.worker.poll() is None
+
+
+def test_one_whose_output_cannot_be_written_stays(there: World) -> None:
+    there.start()
+    folder = there.spool / "gone"
+    folder.mkdir()
+    there.lead(output=str(folder / "out"))
+    shutil.rmtree(folder)
+    there.launch("sh", "-c", "echo lost")
+    there.exits(1)
+    assert not there.manager.run("unlead", {"grace_s": 1, "exit": {}})["ok"]
+    assert there.manager.run("stop", {"epoch": 1, "grace_s": 0})["ok"] and there.worker.poll() is None
 
 
 def processor_folders(pid: int) -> list[Path]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.manager_server import Json
-from tests.fakes.worker_process import World, alive, eventually, world
+from tests.fakes.worker_process import PROGRAM, World, alive, eventually, world
 
 
 @pytest.fixture
@@ -278,6 +278,27 @@ def test_a_script_ends_with_a_killed_worker(there: World) -> None:
     pid = there.lead(there.script("#!/bin/sh\nwhile :; do sleep 0.1; done\n"))["data"]["pid"]
     there.worker.kill()
     eventually(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize(("soon_s", "told"), [(3600.0, True), (0.0, False)])
+def test_a_script_whose_last_word_was_a_launch_is_not_held_twice(tmp_path: Path, soon_s: float, told: bool) -> None:
+    """The end of its ranks was held before: behind it there was no time to begin what could leave on a TERM."""
+    program = PROGRAM.replace(
+        "from",
+        "import ejb_worker.agent, ejb_worker.lead; ejb_worker.agent.SURE_S = 3600.0; "
+        f"ejb_worker.lead.LAST_WORD_S = {soon_s}; from",
+        1,
+    )
+    with world(tmp_path) as there:
+        there.start(program=program)
+        script = there.lead(there.script("#!/bin/sh\nsrun -n 1 true\n"))["data"]["pid"]
+        launch_reports(there, 1)
+        assert there.manager.run("launch-ended", {"ordinal": 0, "code": 0})["ok"]
+        eventually(lambda: not alive(script))
+        if told:
+            there.manager.wait_for(lambda: there.manager.of_kind("script-exit"))
+        else:
+            assert there.manager.run("drain", {"epoch": 1})["ok"] and not there.manager.of_kind("script-exit")
 
 
 def test_the_end_of_the_whole_job_cancels_nothing(there: World) -> None:

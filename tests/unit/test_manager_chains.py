@@ -199,6 +199,27 @@ async def test_a_job_that_ran_on_its_j0_has_it_end_as_itself(live: LiveWorld, co
     assert worker.done[-1] == ("exit", {"code": code} if code else {})
 
 
+@pytest.mark.parametrize("code", [0, 3])
+async def test_its_lead_leaves_as_soon_as_the_output_is_whole(live: LiveWorld, code: int) -> None:
+    """It is told so along with the word to hand the output in, and no further one is waited for."""
+    job, worker = await on_j0(live)
+    worker.deaf.add("exit")
+    await worker.finish_ranks(1, code)
+    await live.work()
+    assert dict(worker.done)["unlead"]["exit"] == ({"code": code} if code else {})
+    live.batch.end(f"ejb-{job}.0", code=code)
+    await live.poll(1)
+    assert live.job(job).state == ("failed" if code else "completed") and live.job(job).exit_code == code
+
+
+async def test_one_whose_output_is_not_whole_is_not_told_to_leave(live: LiveWorld) -> None:
+    job, worker = await on_j0(live)
+    worker.fail["unlead"] = {"own": True}
+    await worker.finish_ranks(1, 0)
+    await live.work()
+    assert live.job(job).state == "ending" and "exit" not in [kind for kind, _ in worker.done]
+
+
 async def test_a_job_that_is_cancelled_on_its_j0_does_not_pass_for_one_that_went_well(live: LiveWorld) -> None:
     job, worker = await on_j0(live)
     await live.manager.cancel(job, "ada")
@@ -207,6 +228,7 @@ async def test_a_job_that_is_cancelled_on_its_j0_does_not_pass_for_one_that_went
         await live.act()
     assert live.job(job).state == "cancelled"
     assert "exit" not in [kind for kind, _ in worker.done], "it would end with 0"
+    assert "exit" not in dict(worker.done)["unlead"]
     assert live.batch.of(f"ejb-{job}.0").state is BatchState.CANCELLED
 
 

@@ -145,7 +145,7 @@ def test_a_worker_understands_every_operation_and_sends_every_report(there: Worl
     there.exits(2)
     run("launch-ended", ordinal=2, code=3)
     manager.wait_for(lambda: manager.of_kind("script-exit"))
-    run("unlead")
+    run("unlead", exit=None)
 
     # A lead that can no longer write says so in a log; and a worker that a signal ends says so last.
     folder = there.spool / "going"

@@ -79,7 +79,7 @@ class Agent:
         self._buffer = ReportBuffer(subjob.folder, node, self._boot)
         self._epochs: Dict[int, EpochRun] = {}
         self._lead: Optional[Lead] = None
-        self._leaving = False
+        self._leaving = self._all_ended = False
         self._exit_code = EXIT_TOLD
         self._folder = NodeFolder(subjob.subjob, node)
         address = address or _address(subjob)
@@ -153,14 +153,20 @@ class Agent:
         try:
             self._loop.run()
         finally:
-            self._processes.end_all()
-            self._warden.close()
+            self._end_all()
             for run in self._epochs.values():
                 run.close()
             self._transport.close()
             self._buffer.close()
             self._folder.remove()
         return self._exit_code
+
+    def _end_all(self) -> None:
+        """Of this job nothing runs here any more, and nothing begins."""
+        if not self._all_ended:
+            self._all_ended = True
+            self._processes.end_all()
+            self._warden.close()
 
     def _report(self, kind: str, **fields: Any) -> int:
         return self._buffer.add(kind, fields)
@@ -291,9 +297,12 @@ class Agent:
         else:
             grace_s = float(payload.get("grace_s", 2.0))
             words = [str(sentence) for sentence in payload.get("say") or ()]
+            last = payload.get("exit")
 
             def ended(error: str) -> None:
                 reply(not error, error, {"own": True} if error and lead.own_trouble else {})
+                if not error and last is not None:
+                    self._leave(int(last.get("code", EXIT_TOLD)), None)
 
             lead.say(words, lambda: lead.end(grace_s, ended))
 
@@ -423,6 +432,7 @@ class Agent:
             if reason is not None:
                 exits = {str(number): run.exits() for number, run in sorted(self._epochs.items())}
                 self._report("leaving", reason=reason, exits=exits)
+            self._end_all()  # while the last reports are on their way
             self._last_reports(_LAST_REPORTS_S if heard else 0.0)
 
         def stopped(number: int) -> None:

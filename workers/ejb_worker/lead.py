@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from .collector import Collector, Output
@@ -19,6 +20,10 @@ from .place import Place
 from .processes import Child, Processes
 from .settings import Subjob, site_variables, with_modules
 from .shimfolder import shim_environment, write_shims
+
+LAST_WORD_S = 0.01
+"""A script that ends with 0 so soon behind the end of a launch has begun nothing since that could have left on a TERM
+as if its work were done. The end of the ranks was held; its own is not."""
 
 
 class Lead:
@@ -58,6 +63,7 @@ class Lead:
         self._launches: Optional[Launches] = None
         self._ending = False
         self._script_collected = False
+        self._read_on_s: Optional[float] = None  # when the script was last told the end of a launch
         self._after_script: List[Callable[[], None]] = []
         output, error = str(payload["output"]), payload.get("error")
         truncate = not payload.get("append", False)
@@ -96,6 +102,7 @@ class Lead:
         def tell(_error: str) -> None:
             if self._launches is not None:
                 self._launches.launch_ended(ordinal, code, say)
+                self._read_on_s = time.monotonic()
             reply(True, "", {})
 
         self._collector.flush(tell)
@@ -240,10 +247,14 @@ class Lead:
 
     def _script_ended(self, code: int) -> None:
         self._close_launches()
+        since_s = None if self._read_on_s is None else time.monotonic() - self._read_on_s
+        own = code == 0 and since_s is not None and since_s < LAST_WORD_S and not self._warned()
 
         def tell(_error: str) -> None:
             self._script_collected = True
-            if code in ENDING_CODES:
+            if own:
+                self._tell_exit(code)
+            elif code in ENDING_CODES:
                 self._loop.call_later(SIGNAL_HOLD_S, lambda: self._tell_exit(code))
             else:
                 self._sure(lambda: self._tell_exit(code))

@@ -5,7 +5,7 @@ Which rule that is stands in :mod:`ejbd.manager.acts.doors`: no room of rules im
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,11 +131,12 @@ class DropCheckpoints(Effect):
 @dataclass(frozen=True, slots=True)
 class HandOver(Effect):
     """Have the lead collect the last placement's output to its last byte, end the script (TERM, and KILL after
-    `grace_s` seconds), and stop collecting."""
+    `grace_s` seconds), and stop collecting. `exit`: what it is told at once that is to leave when that is done."""
 
     lead: Worker
     say: Sequence[str] = ()
     grace_s: float = KILL_WAIT_S
+    exit: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 from ejbd.manager.facts.jobrows import UNFINISHED_OPERATION
 from ejbd.store.models import Operation
 from ejbd.store.states import OperationState
+from ejbd.wire.kinds import OperationKind
 
 
 class ToldOperation(TypedDict):
@@ -21,6 +22,13 @@ class ToldOperation(TypedDict):
 def finished(operations: list[Operation]) -> bool:
     """Whether every one of these was answered, or will never be."""
     return all(o.state not in UNFINISHED_OPERATION for o in operations)
+
+
+def leaves(operation: Operation) -> bool:
+    """Whether a worker that has answered this leaves: it was told to, or to hand its output in and then to."""
+    if operation.kind == OperationKind.UNLEAD:
+        return "exit" in operation.payload and operation.state == OperationState.DONE
+    return operation.kind == OperationKind.EXIT and finished([operation])
 
 
 def succeeded(operations: list[Operation]) -> bool:

@@ -107,7 +107,7 @@ class WorkerCalls:
             if left <= 0:
                 return []
             try:
-                await asyncio.wait_for(call.wait(), min(left, self._limits.lease_s))
+                at_once = await asyncio.wait_for(call.wait(), min(left, self._limits.lease_s))
             except TimeoutError:
                 pass
             self._seen[worker] = self._clock()

@@ -352,11 +352,18 @@ class LeadPayload(Wire):
     threads: Positive = 1
 
 
+class ExitPayload(Wire):
+    """Leave. `code`: the exit code, where jobs of the batch system may wait for the job's own."""
+
+    code: int = 0
+
+
 class UnleadPayload(Wire):
     """Hand the lead over. `say`: sentences for the job's standard error."""
 
     grace_s: Seconds
     say: list[str] = []
+    exit: ExitPayload | None = None
 
 
 class LaunchEndedPayload(Wire):
@@ -396,12 +403,6 @@ class ResizePayload(Wire):
     ranks: Annotated[list[ResizePlace], Field(min_length=1)]
     cpus: OwnCpus | None = None
     lent: Count = 0
-
-
-class ExitPayload(Wire):
-    """Leave. `code`: the exit code, where jobs of the batch system may wait for the job's own."""
-
-    code: int = 0
 
 
 class _Operation(Wire):

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ejbd.manager.facts.operations import leaves
 from ejbd.store.models import Event, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, OperationState
 from ejbd.wire.kinds import SUBJOB_EVENT, EventKind, IntentKind, OperationKind
@@ -98,10 +99,10 @@ class _Story:
             if event.kind in kinds and event.id > after and of in (None, event.subjob_id) and said:
                 yield event
 
-    def answered(self, kind: OperationKind, epoch: int | None = None) -> Iterator[tuple[Operation, Worker]]:
+    def answered(self, *kinds: OperationKind, epoch: int | None = None) -> Iterator[tuple[Operation, Worker]]:
         for operation in self.operations:
             worker = self.workers.get(operation.worker_id)
-            if operation.kind != kind or worker is None or epoch not in (None, operation.epoch):
+            if operation.kind not in kinds or worker is None or epoch not in (None, operation.epoch):
                 continue
             if operation.state == OperationState.DONE and operation.done_s is not None:
                 yield operation, worker
@@ -151,12 +152,12 @@ def _placement(story: _Story, launching: Event, before: Event | None) -> Hops:
         if decided := story.last(*_DECIDED, before=launching.id, after=since):
             hops.add(decided.at_s, f"decided ({decided.kind.partition('.')[2].replace('_', ' ')})")
         hops.add(stopping.at_s, "checkpoint asked for")
-        for operation, worker in story.answered(OperationKind.CHECKPOINT, before.data["epoch"]):
+        for operation, worker in story.answered(OperationKind.CHECKPOINT, epoch=before.data["epoch"]):
             if stopping.at_s <= operation.created_s <= launching.at_s:
                 _checkpointed(hops, operation, worker)
         hops.add(stopped.at_s, "every rank has stopped, every image is whole")
     hops.add(launching.at_s, "launch sent")
-    for operation, worker in story.answered(OperationKind.LAUNCH, epoch):
+    for operation, worker in story.answered(OperationKind.LAUNCH, epoch=epoch):
         _launched(hops, operation, worker)
     if running is not None:
         hops.add(running.at_s, "all ranks run")
@@ -230,8 +231,8 @@ def _departure(story: _Story, hops: Hops, subjob: str, after: int) -> float | No
     """From the word that a subjob is given back until the batch system has it; when that was seen."""
     if (released := story.first(EventKind.SUBJOB_RELEASED, of=subjob, after=after)) is not None:
         hops.add(released.at_s, "given back", subjob)
-    for operation, worker in story.answered(OperationKind.EXIT):
-        if worker.subjob_id == subjob:
+    for operation, worker in story.answered(OperationKind.EXIT, OperationKind.UNLEAD):
+        if worker.subjob_id == subjob and leaves(operation):
             hops.add(operation.done_s, "worker leaves", subjob, worker.node)
     ended = story.first(*_ENDED, of=subjob, after=after)
     if ended is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ejbd.core.view import KILL_WAIT_S
 from ejbd.manager.effects import (
@@ -19,6 +20,7 @@ from ejbd.manager.effects import (
     tell,
 )
 from ejbd.manager.facts.deaths import OUTPUT_LOST, last_words
+from ejbd.manager.facts.endcode import end_code, exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import finished
 from ejbd.manager.facts.pauses import pause_s
@@ -78,7 +80,7 @@ def finish(world: JobWorld) -> Effects[bool]:
         lead = world.worker(job.lead_worker)
         if lead is not None:
             if not asked:
-                yield HandOver(lead, _last_words(world), _grace_s(world))
+                yield HandOver(lead, _last_words(world), _grace_s(world), _leaves_with(world, lead))
             if not finished(asked) or not asked:
                 return False
             if own and failed is not None:
@@ -90,6 +92,15 @@ def finish(world: JobWorld) -> Effects[bool]:
     yield MoveJob(job, JobState(job.final_state or JobState.FAILED), reason=job.reason)
     yield from _release_all(world)
     return True
+
+
+def _leaves_with(world: JobWorld, lead: Worker) -> dict[str, Any] | None:
+    """What the lead is told that leaves as soon as its output is whole: its processors are free sooner than if it were
+    asked when that is known here. None: its subjob is to be cancelled, or it was told to leave before."""
+    subjob = world.subjob(lead.subjob_id)
+    if subjob is None or subjob.releasing or (subjob.role in J0_ROLES and end_code(world.job) is None):
+        return None
+    return exit_payload(world.job, subjob)
 
 
 def _asked(world: JobWorld) -> list[Operation]:

@@ -41,7 +41,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, begins_again
 from ejbd.manager.facts.listing.roster import SubjobRow
-from ejbd.manager.facts.operations import finished
+from ejbd.manager.facts.operations import leaves
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.tags import is_ours
 from ejbd.manager.facts.times import CLOCKS_S
@@ -173,7 +173,7 @@ def _runs_on(world: JobWorld, subjob: Subjob) -> Effects[bool]:
     """
     if subjob.role == SubjobRole.RIGID or subjob.state != SubjobState.RUNNING:
         return False
-    gone = {o.worker_id for o in world.operations(OperationKind.EXIT) if finished([o])}
+    gone = {o.worker_id for o in world.operations(OperationKind.EXIT, OperationKind.UNLEAD) if leaves(o)}
     if not any(_is_heard(world.ctx, w) for w in world.workers_of(subjob.id) if w.id not in gone):
         return False
     yield GiveUp(subjob, "the batch system has given it up with its node")

@@ -8,7 +8,8 @@ again (ejbd.manager.jobspec.again) is started so, too, when its anchor is lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ejbd.core.view import KILL_WAIT_S
 from ejbd.manager.effects import Effects, Order, SettleNumber, note, tell
@@ -42,13 +43,23 @@ def ensure_lead(world: JobWorld, members: list[Subjob]) -> Effects[bool]:
     return True
 
 
-def hand_over(world: JobWorld, lead: Worker, say: Sequence[str] = (), grace_s: float = KILL_WAIT_S) -> Effects[None]:
-    """Have the lead collect the last placement's output to its last byte, end the script (TERM, and KILL after
-    `grace_s` seconds), and stop collecting."""
+def hand_over(
+    world: JobWorld,
+    lead: Worker,
+    say: Sequence[str] = (),
+    grace_s: float = KILL_WAIT_S,
+    exit: Mapping[str, Any] | None = None,
+) -> Effects[None]:
+    """As :class:`~ejbd.manager.effects.HandOver`."""
     epoch = world.epoch
     if epoch is not None and not EpochState(epoch.state).live:
         yield Order(lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
-    yield Order(lead, OperationKind.UNLEAD, {"grace_s": grace_s, **({"say": list(say)} if say else {})})
+    told: dict[str, Any] = {"grace_s": grace_s}
+    if say:
+        told["say"] = list(say)
+    if exit is not None:
+        told["exit"] = dict(exit)
+    yield Order(lead, OperationKind.UNLEAD, told)
 
 
 def _handover(world: JobWorld, lead: Worker) -> Operation | None:

@@ -44,7 +44,7 @@ from ejbd.manager.facts import deaths as causes
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.operations import ToldOperation
+from ejbd.manager.facts.operations import ToldOperation, leaves
 from ejbd.manager.facts.placing.ranks import speaks_for
 from ejbd.manager.hands.files import Reads
 from ejbd.manager.protocol.worker_models import Report
@@ -320,7 +320,7 @@ def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[
     yield MoveOperation(operation, state, reason=str(report.get("error") or ""))
     if report.get("told_s") is not None:  # a daemon that was away hears of it late
         yield note(operation, done_s=min(now, max(operation.created_s, report["told_s"])))
-    if operation.kind == OperationKind.EXIT:
+    if leaves(operation):
         yield Wake((LEFT_TOPIC,))
     begins = operation.kind == OperationKind.LEAD and world.job.state != JobState.ENDING
     if begins and not report["ok"] and world.job.lead_worker == worker.id:
