@@ -155,6 +155,8 @@ def _by_nodes(
     A planned start without nodes reserves nothing.
     """
     free = {name: node.free for name, node in nodes.items() if node.free >= quantum}
+    if not free:
+        return [(UNLIMITED, 0)]  # whatever starts, and wherever
     ends: dict[float, int] = {}
     taken: list[tuple[float, dict[str, int]]] = [(one.from_s, one.of_nodes) for one in kept]
     for job in pending:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import Row
-
 from ejbd.core.view import BatchJobView
+from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.store.models import Subjob
 
 TAG_PREFIX = "ejb-"
@@ -15,7 +12,7 @@ TAG_PREFIX = "ejb-"
 CLOCKS_APART_S = 5.0  # that the batch system's clock and ours may be
 
 
-def is_ours(seen: BatchJobView, subjob: Subjob | Row[Any]) -> bool:
+def is_ours(seen: BatchJobView, subjob: Subjob | SubjobRow) -> bool:
     """Whether the batch job that bears a subjob's id is the subjob: a controller that lost its state gives ids again.
 
     Its tag says so, whatever its name is by now. Where its comment was changed, it is known by its age: what got the id

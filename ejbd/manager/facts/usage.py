@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from sqlalchemy import Row, or_, select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.core.fairshare import Account
+from ejbd.manager.facts.listing.rows import JobRow, SubjobRow
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import STARTED_SUBJOB
 
@@ -30,8 +30,8 @@ class Usage:
     def look(
         self,
         session: Session,
-        jobs: Mapping[str, Row[Any]],
-        subjobs: Mapping[str, Sequence[Row[Any]]],
+        jobs: Mapping[str, JobRow],
+        subjobs: Mapping[str, Sequence[SubjobRow]],
         now: float,
         half_lives_s: Mapping[str, float],
     ) -> None:

@@ -12,7 +12,7 @@ import structlog
 from ejbd.batch.base import BatchEnd
 from ejbd.core.view import ClusterView
 from ejbd.files.userfiles import each_apart
-from ejbd.manager.facts.listing.roster import SubjobRow
+from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.world import World
 

@@ -15,7 +15,8 @@ from ejbd.manager.effects import Effects, note
 from ejbd.manager.facts import arrays
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.listing.roster import OPEN_SUBJOB, Roster, SubjobRow
+from ejbd.manager.facts.listing.roster import OPEN_SUBJOB, Roster
+from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.manager.facts.tags import is_ours
 from ejbd.manager.rules.looks import changes, doubles, observe, uncancelled
 from ejbd.manager.rules.looks.observe import (

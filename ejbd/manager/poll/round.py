@@ -16,7 +16,8 @@ from ejbd.manager.acts.carrying import carry_out, in_savepoint
 from ejbd.manager.acts.guard import guarded
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.listing.roster import OPEN_JOB, JobRow, Roster, Specs, SubjobRow, WaitingJob, waiting_world
+from ejbd.manager.facts.listing.roster import OPEN_JOB, Roster, Specs, WaitingJob, waiting_world
+from ejbd.manager.facts.listing.rows import JobRow, SubjobRow
 from ejbd.manager.facts.room.verdicts import verdict
 from ejbd.manager.rules.planning import giving, inway
 from ejbd.manager.rules.planning.decide import Decider

@@ -17,7 +17,8 @@ from ejbd.core.bundling.turns import STAY_AT_MOST, are_later, beyond_s, is_befor
 from ejbd.core.view import BatchState, ClusterView, NodeView, Reservations
 from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.facts.context import Context
-from ejbd.manager.facts.listing.roster import Roster, SubjobRow
+from ejbd.manager.facts.listing.roster import Roster
+from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.manager.facts.room.turns import Turns
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.rules.planning import turns as rule

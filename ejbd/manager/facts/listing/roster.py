@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from sqlalchemy import Row, Text, select
+from sqlalchemy import Select, Text, select
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
@@ -19,46 +19,21 @@ from ejbd.core.view import BatchJobView, ClusterView
 from ejbd.manager.facts.arrays import families
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.listing.rows import JobRow, SubjobRow
 from ejbd.manager.facts.tags import TAG_PREFIX, is_ours
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, JobState, SubjobState
-
-JobRow = Row[Any]
-SubjobRow = Row[Any]
 
 OPEN_JOB = [state.value for state in JobState if state not in TERMINAL_JOB]  # what is looked for by an index,
 OPEN_SUBJOB = [state.value for state in SubjobState if state not in TERMINAL_SUBJOB]  # however many have ended
 SPECS_AT_ONCE = 500
 JOBS_AT_ONCE = 500
 _LONG = frozenset({"env", "script", "argv", "asked"})  # of a specification; no decision depends on them
-_JOB = select(
-    Job.seq,
-    Job.id,
-    Job.user,
-    Job.account,
-    Job.qos,
-    Job.queue,
-    Job.state,
-    Job.elastic,
-    Job.kind,
-    Job.engine,
-    Job.application,
-    Job.processes,
-    Job.walltime_s,
-    Job.held,
-    Job.start_s,
-    Job.work_s,
-    Job.work_rate,
-    Job.work_as_of_s,
-    sql_cast(Job.members, Text).label("members_text"),
-    Job.script_run,
-    Job.not_before_s,
-    Job.rigid_start_s,
-    Job.decision_key,
-).where(Job.state.in_(OPEN_JOB))
-_SUBJOB = select(
-    *(column for column in Subjob.__table__.columns if column.name not in ("nodes", "worker_secret"))
-).where(Subjob.state.in_(OPEN_SUBJOB))
+_MEMBERS = sql_cast(Job.members, Text).label("members_text")
+_JOB = select(*(_MEMBERS if name == "members_text" else getattr(Job, name) for name in JobRow._fields)).where(
+    Job.state.in_(OPEN_JOB)
+)
+_SUBJOB = select(*(getattr(Subjob, name) for name in SubjobRow._fields)).where(Subjob.state.in_(OPEN_SUBJOB))
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,7 +53,7 @@ class Roster:
     @classmethod
     def read(cls, session: Session) -> Roster:
         """All of it, as of now. Two statements."""
-        return cls._sorted(session.execute(_JOB), session.execute(_SUBJOB))
+        return cls._sorted(_jobs(session, _JOB), _subjobs(session, _SUBJOB))
 
     @classmethod
     def of(cls, session: Session, ids: Sequence[str]) -> Roster:
@@ -87,8 +62,8 @@ class Roster:
         subjobs: list[SubjobRow] = []
         for at in range(0, len(ids), JOBS_AT_ONCE):
             some = ids[at : at + JOBS_AT_ONCE]
-            jobs += session.execute(_JOB.where(Job.id.in_(some)))
-            subjobs += session.execute(_SUBJOB.where(Subjob.job_id.in_(some)))
+            jobs += _jobs(session, _JOB.where(Job.id.in_(some)))
+            subjobs += _subjobs(session, _SUBJOB.where(Subjob.job_id.in_(some)))
         return cls._sorted(jobs, subjobs)
 
     @classmethod
@@ -99,7 +74,7 @@ class Roster:
         for rows in found.values():
             if len(rows) > 1:
                 rows.sort(key=lambda row: row.ordinal)
-        return cls({row.id: row for row in sorted(jobs, key=lambda row: int(row.seq))}, found)
+        return cls({row.id: row for row in sorted(jobs, key=lambda row: row.seq)}, found)
 
     def replace(self, ids: Iterable[str], now: Roster) -> None:
         """Let go of these jobs, but for what is open of them `now`."""
@@ -122,10 +97,11 @@ class Roster:
         """
         claims: dict[str, list[SubjobRow]] = {}
         stay: set[str] = set()
-        for row in (row for rows in self.subjobs.values() for row in rows if row.batch_id):
-            claims.setdefault(row.batch_id, []).append(row)
-            if row.stays:
-                stay.add(row.tag)
+        for row in (row for rows in self.subjobs.values() for row in rows):
+            if row.batch_id:
+                claims.setdefault(row.batch_id, []).append(row)
+                if row.stays:
+                    stay.add(row.tag)
         jobs = []
         for job in view.jobs:
             if not (job.foreign or job.mark.startswith(TAG_PREFIX)):
@@ -143,7 +119,7 @@ class Roster:
     def _user_of(self, row: SubjobRow) -> str:
         """ "" where the job is over, and only its subjob is not."""
         job = self.jobs.get(row.job_id)
-        return "" if job is None else str(job.user)
+        return "" if job is None else job.user
 
     def unlisted(self, view: ClusterView) -> dict[str, SubjobRow]:
         """Batch id -> open subjob that the view does not show. Not where the id is another job's by now."""
@@ -155,6 +131,14 @@ class Roster:
     def tags(self) -> dict[str, str | None]:
         """Tag -> batch id of every open subjob."""
         return {row.tag: row.batch_id for rows in self.subjobs.values() for row in rows}
+
+
+def _jobs(session: Session, query: Select[Any]) -> list[JobRow]:
+    return list(map(JobRow._make, session.execute(query)))
+
+
+def _subjobs(session: Session, query: Select[Any]) -> list[SubjobRow]:
+    return list(map(SubjobRow._make, session.execute(query)))
 
 
 class Specs:

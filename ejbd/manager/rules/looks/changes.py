@@ -11,7 +11,7 @@ from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.manager.effects import Effects, Keep, KeepIn, note, tell
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.listing.roster import SubjobRow
+from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.manager.facts.memory import Changed
 from ejbd.store.models import Event, Subjob
 from ejbd.wire.kinds import EventKind, SubjobRole

@@ -33,10 +33,10 @@ def look(ctx: Context, view: ClusterView, open_tags: Mapping[str, str | None]) -
     suspects = {}
     for job in view.jobs:
         mark = job.mark  # another user's job has none
-        if not mark.startswith(TAG_PREFIX) or job.state.ended:
-            continue
         known_id = open_tags.get(mark, "")
-        if known_id is not None and known_id != job.id and known_id != job.base_id:
+        if known_id is None or known_id == job.id:
+            continue  # as nearly all of ours are
+        if mark.startswith(TAG_PREFIX) and not job.state.ended and known_id != job.base_id:
             suspects[job.base_id] = job
     if not suspects:
         return

@@ -40,7 +40,7 @@ from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, begins_again
-from ejbd.manager.facts.listing.roster import SubjobRow
+from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.manager.facts.operations import leaves
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.tags import is_ours

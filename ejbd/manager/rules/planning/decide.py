@@ -41,7 +41,7 @@ from ejbd.manager.facts.batchjob.begins import is_guaranteed
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
-from ejbd.manager.facts.listing.roster import JobRow
+from ejbd.manager.facts.listing.rows import JobRow
 from ejbd.manager.facts.losing import why_stopped
 from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.queues import own_part, start_pauses

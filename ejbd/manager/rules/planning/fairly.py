@@ -7,7 +7,8 @@ from typing import cast
 
 from ejbd.core.fairshare import in_fair_order
 from ejbd.manager.facts.context import Context
-from ejbd.manager.facts.listing.roster import JobRow, Roster
+from ejbd.manager.facts.listing.roster import Roster
+from ejbd.manager.facts.listing.rows import JobRow
 from ejbd.manager.facts.times import work_now
 from ejbd.store.models import Job
 from ejbd.store.states import JobState

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from ejbd.core.bundling.guard import COMPUTES_S, longest_coming_s
 from ejbd.core.decision import DecisionKind
@@ -24,6 +25,8 @@ from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.room.limits import in_short, shares
 from ejbd.store.states import JobState, SubjobState
 
+_LIMITED = attrgetter("limited")
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -36,7 +39,7 @@ class Way:
 
 def anybody_stands(ctx: Context) -> bool:
     """Whether a limit keeps any job from starting: for a poll that would look no further."""
-    return ctx.view is not None and any(job.limited for job in ctx.view.jobs)
+    return ctx.view is not None and any(map(_LIMITED, ctx.view.jobs))
 
 
 def look(world: JobWorld, found: list[Way]) -> None:
