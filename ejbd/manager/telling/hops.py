@@ -231,8 +231,10 @@ def _departure(story: _Story, hops: Hops, subjob: str, after: int) -> float | No
     """From the word that a subjob is given back until the batch system has it; when that was seen."""
     if (released := story.first(EventKind.SUBJOB_RELEASED, of=subjob, after=after)) is not None:
         hops.add(released.at_s, "given back", subjob)
+    left: set[str] = set()  # one of an earlier daemon answers both
     for operation, worker in story.answered(OperationKind.EXIT, OperationKind.UNLEAD):
-        if worker.subjob_id == subjob and leaves(operation):
+        if worker.subjob_id == subjob and leaves(operation) and worker.id not in left:
+            left.add(worker.id)
             hops.add(operation.done_s, "worker leaves", subjob, worker.node)
     ended = story.first(*_ENDED, of=subjob, after=after)
     if ended is None:
