@@ -17,6 +17,7 @@ from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.manager import Manager
+from ejbd.manager.protocol.worker_models import Operations
 from ejbd.manager.submission.told import ToldPlan
 from ejbd.manager.world import World
 from ejbd.store.models import Epoch, Event, Intent, Job, Launch, Subjob
@@ -91,6 +92,7 @@ class Worker:
         """Fetch what there is and answer it; the kinds that were carried out."""
         await self.send()
         found = await self.world.manager.worker_operations(self.subjob, self.id, 0, 0)
+        Operations.model_validate({"operations": found})  # as the daemon's door does: a worker would get nothing else
         kinds = []
         for operation in found:
             kind, payload = operation["kind"], operation["payload"]
