@@ -169,6 +169,13 @@ FAULTS = (
         ("integration/test_worker_script",),
     ),
     Fault(
+        "wire-knows-no-second-collector",
+        "API check",
+        "append: bool = False",
+        "pass",
+        ("unit/test_manager_lost_output",),
+    ),
+    Fault(
         "cancelled-j0-leaves-with-0",
         "store",
         "(subjob.role in J0_ROLES and end_code(world.job) is None)",

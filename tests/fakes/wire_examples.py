@@ -58,6 +58,7 @@ OPERATIONS: dict[str, Json] = {
             "variables": {"SLURM_JOB_ID": "4711"},
         },
         "processors": 16,
+        "append": False,
         "tasks": 8,
         "threads": 2,
     },

@@ -341,13 +341,14 @@ class LeadScript(Wire):
 
 
 class LeadPayload(Wire):
-    """Run the script and collect the output."""
+    """Run the script and collect the output. `append`: go on with output files that are there."""
 
     run: Count
     output: str
     error: str | None
     script: LeadScript | None
     processors: Positive
+    append: bool = False
     tasks: Positive | None = None
     threads: Positive = 1
 
