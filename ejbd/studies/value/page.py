@@ -162,9 +162,9 @@ def _gains_and_losses(page: _Page, values: Sequence[Value]) -> None:
     page.plot("gains", "Mean turnaround of all jobs, elastic ones and others, without and with EJB")
     page.say("## Which jobs lose", keep=True)
     page.say(
-        "No start that the batch system plans is put off by a decision. But processors that an elastic job took may be "
-        "missed by a job that comes later, and every start or end that moves, moves others. So some jobs are later "
-        "than they would have been, others earlier; `by` is their mean, and what 95 of 100 of them stay below."
+        "No decision delays a start that the batch system plans. But a job that comes later may miss processors that "
+        "an elastic job took, and each start or end that moves, moves others. So some jobs are later than without EJB, "
+        "and others earlier. `by` is the mean of the difference, and `95 %` is what 95 of 100 of them stay below."
     )
     rows = []
     for value in values:
