@@ -148,7 +148,8 @@ def test_what_nothing_can_move_runs_in_its_j0_as_under_sbatch(cluster: SlurmClus
 
 
 def test_what_can_be_moved_does_so_where_runs_like_it_are_short(cluster: SlurmCluster, daemon: Daemon) -> None:
-    """Runs are learned of, two at a time, so that windows have no room. Its own J0 waits before the first ends."""
+    """Runs are learned of, two at a time, and somebody's job comes behind them, so that windows have no room. Its own J0
+    waits before the first ends."""
     others = full(cluster)
     told = "#!/bin/bash\n#SBATCH --ntasks=4 --time=5 --output=%j.out\n"
     moves = {"overrides": {"engine": "application", "elastic": "on"}}
@@ -159,6 +160,7 @@ def test_what_can_be_moved_does_so_where_runs_like_it_are_short(cluster: SlurmCl
     last = script_job(daemon, script=told + "echo $(env | grep -c EJB.SUB)\nsrun printenv\n", **moves)
     (id,) = waits(cluster, daemon, *first, last)[-1:]
     cluster.run("scontrol", "hold", id)
+    behind = cluster.sbatch("--ntasks=4", "--time=60", script="sleep 3600")
     cluster.run("scancel", others)
     for job in first:
         assert daemon.wait(job)["state"] == "completed", daemon.trace(job)()
@@ -166,6 +168,7 @@ def test_what_can_be_moved_does_so_where_runs_like_it_are_short(cluster: SlurmCl
     marks = [path for path in (daemon.state / "spool" / "short").rglob("*") if path.is_file()]
     until(lambda: any(path.stat().st_size for path in marks), "no mark says that runs were short", 60)
     cluster.run("scontrol", "release", id)
+    cluster.run("scancel", behind)
     row = daemon.wait(last)
     assert (row["state"], row["elastic"]) == ("completed", False), daemon.trace(last)()
     kinds = daemon.kinds(last)
