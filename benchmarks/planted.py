@@ -176,6 +176,13 @@ FAULTS = (
         ("unit/test_manager_lost_output",),
     ),
     Fault(
+        "collector-ended-at-once-never-began",
+        "worker",
+        "return {}  # it only collects,",
+        "pass  # it only collects,",
+        ("integration/test_worker_output",),
+    ),
+    Fault(
         "cancelled-j0-leaves-with-0",
         "store",
         "(subjob.role in J0_ROLES and end_code(world.job) is None)",

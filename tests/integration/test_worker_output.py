@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.manager_server import Json
 from tests.fakes.worker_process import World, eventually, world
 from workers.ejb_worker import collector as collector_module
 from workers.ejb_worker.collector import Collector, Output
@@ -320,6 +321,20 @@ def test_a_lead_without_script(there: World) -> None:
     assert there.manager.run("unlead", {"grace_s": 1})["ok"]
     assert not there.manager.run("drain", {"epoch": 1})["ok"]
     assert there.manager.run("unlead", {"grace_s": 1})["ok"]
+
+
+def test_a_collector_that_is_to_hand_over_at_once_has_begun_and_ended(there: World) -> None:
+    """So the output is brought that could not be at the job's end: all three words come together."""
+    folder = there.job_dir / "script"
+    folder.mkdir()
+    (folder / "1.out").write_text("last words\n")
+    lead = {"run": 2, "output": str(there.output), "error": None, "script": None, "processors": 4, "append": True}
+    told: list[tuple[str, Json]] = [("lead", lead), ("drain", {"epoch": 1}), ("unlead", {"grace_s": 1})]
+    asked = [there.manager.send(kind, payload) for kind, payload in told]
+    there.start()
+    there.manager.wait_for(lambda: len(there.manager.of_kind("result")) == len(asked))
+    assert {result["seq"]: result["error"] for result in there.manager.of_kind("result")} == dict.fromkeys(asked, "")
+    assert there.collected() == "last words\n"
 
 
 def test_a_lead_shows_lines_while_ranks_run(there: World) -> None:

@@ -81,11 +81,11 @@ class Lead:
 
     def start(self) -> Dict[str, int]:
         """Run the script, if there is one. Raises LaunchError."""
-        if self._ending:
-            raise LaunchError("the lead was ended before it began")
         script = self._payload.get("script")
         if script is None:
-            return {}
+            return {}  # it only collects, and may have been told to hand over along with the word to begin
+        if self._ending:
+            raise LaunchError("the lead was ended before it began")
         try:
             return {"pid": self._start_script(script)}
         except (OSError, ValueError, KeyError, TypeError) as error:
