@@ -148,7 +148,7 @@ def test_what_nothing_can_move_runs_in_its_j0_as_under_sbatch(cluster: SlurmClus
 
 
 def test_what_can_be_moved_does_so_where_runs_like_it_are_short(cluster: SlurmCluster, daemon: Daemon) -> None:
-    """Runs are learned of, two at a time, and somebody's job comes behind them, so that windows have no room. Its own J0
+    """Runs are learned of, two at a time. Somebody's job comes behind them, so that windows have no room. Its own J0
     waits before the first ends."""
     others = full(cluster)
     told = "#!/bin/bash\n#SBATCH --ntasks=4 --time=5 --output=%j.out\n"
