@@ -14,7 +14,7 @@ from ejbd.manager.acts.unsubmitted import never_submitted
 from ejbd.manager.effects import Act, Ask, MoveSubjob, SubmitNow
 from ejbd.manager.facts import arrays
 from ejbd.manager.facts.context import Context
-from ejbd.manager.facts.endcode import end_code, exit_payload
+from ejbd.manager.facts.endcode import exit_payload, is_cancelled
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.past.speculating import placeholder_s
 from ejbd.manager.facts.queues import is_of
@@ -166,7 +166,6 @@ def release_at_end(world: JobWorld, subjob: Subjob, why: str) -> None:
     Jobs of the batch system may wait for J0, since the job goes by its number. J0 ends in the job's state and with its
     code, unless the job has none of its own.
     """
-    code = end_code(world.job)
     j0 = subjob.role in J0_ROLES and subjob.state != SubjobState.PLANNED
     if subjob.releasing or SubjobState(subjob.state).terminal or not j0:
         release(world, subjob, why)
@@ -175,7 +174,7 @@ def release_at_end(world: JobWorld, subjob: Subjob, why: str) -> None:
     orders.withdraw(world.spool, world.job.id, subjob.id)
     subjob.releasing = True
     add_event(ctx.session, EventKind.SUBJOB_RELEASED, ctx.now, job_id=world.job.id, subjob_id=subjob.id, reason=why)
-    if code is None:
+    if is_cancelled(world.job, subjob):
         add_intent(ctx, IntentKind.CANCEL, world.job.id, subjob=subjob)
         return
     running = subjob.state == SubjobState.RUNNING

@@ -19,6 +19,11 @@ def end_code(job: Job) -> int | None:
     return job.exit_code if job.exit_code is not None and 0 < job.exit_code < 256 else 1
 
 
+def is_cancelled(job: Job, subjob: Subjob) -> bool:
+    """Whether a subjob is cancelled at its job's end: J0, where there is no code for it to end with."""
+    return subjob.role in J0_ROLES and end_code(job) is None
+
+
 def exit_payload(job: Job, subjob: Subjob) -> dict[str, Any]:
     """What a worker is told that is to leave."""
     code = end_code(job) if subjob.role in J0_ROLES else None

@@ -77,7 +77,7 @@ def look(turns: Turns, view: ClusterView, roster: Roster, on: Collection[str], f
     for gone in turns.shadows.keys() - set(groups):
         del turns.shadows[gone]
     if not view.blind and not view.unparsed:
-        jobs, marks = dict(roster.jobs), _marks(turns, roster)  # of now: others write meanwhile
+        jobs, marks = dict(roster.jobs), _marks(roster)  # of now: others write meanwhile
         for queues in groups:
             yield from _look(turns, view, roster, marks, queues, usable, on, found, staying)
         turns.rows = jobs
@@ -177,21 +177,14 @@ def _shadow(turns: Turns, view: ClusterView, queues: frozenset[str], usable: _No
     return shadow if total > 0 else None
 
 
-def _marks(turns: Turns, roster: Roster) -> dict[str, str | None]:
-    """What batch jobs of ours stand for (`marks` of :class:`Turns`).
-
-    None of it changes as long as the subjob is open, so that only new ones are read.
-    """
-    known, found = turns.marks, {}
+def _marks(roster: Roster) -> dict[str, str | None]:
+    """What batch jobs of ours stand for, by their marks: a J0 for its elastic job, a part of one for nothing (None),
+    and any other for itself ("")."""
+    found: dict[str, str | None] = {}
     for rows in roster.subjobs.values():
         for row in rows:
-            mark = row.tag
-            if mark in known:
-                found[mark] = known[mark]
-            else:
-                own = str(row.job_id) if row.role == SubjobRole.PLACEHOLDER else ""
-                found[mark] = None if row.role in _PARTS else own
-    turns.marks = found
+            own = row.job_id if row.role == SubjobRole.PLACEHOLDER else ""
+            found[row.tag] = None if row.role in _PARTS else own
     return found
 
 

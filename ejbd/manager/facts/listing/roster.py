@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from sqlalchemy import Select, Text, select
+from sqlalchemy import Text, select
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
@@ -53,7 +53,7 @@ class Roster:
     @classmethod
     def read(cls, session: Session) -> Roster:
         """All of it, as of now. Two statements."""
-        return cls._sorted(_jobs(session, _JOB), _subjobs(session, _SUBJOB))
+        return cls._sorted(map(JobRow._make, session.execute(_JOB)), map(SubjobRow._make, session.execute(_SUBJOB)))
 
     @classmethod
     def of(cls, session: Session, ids: Sequence[str]) -> Roster:
@@ -62,8 +62,8 @@ class Roster:
         subjobs: list[SubjobRow] = []
         for at in range(0, len(ids), JOBS_AT_ONCE):
             some = ids[at : at + JOBS_AT_ONCE]
-            jobs += _jobs(session, _JOB.where(Job.id.in_(some)))
-            subjobs += _subjobs(session, _SUBJOB.where(Subjob.job_id.in_(some)))
+            jobs += map(JobRow._make, session.execute(_JOB.where(Job.id.in_(some))))
+            subjobs += map(SubjobRow._make, session.execute(_SUBJOB.where(Subjob.job_id.in_(some))))
         return cls._sorted(jobs, subjobs)
 
     @classmethod
@@ -131,14 +131,6 @@ class Roster:
     def tags(self) -> dict[str, str | None]:
         """Tag -> batch id of every open subjob."""
         return {row.tag: row.batch_id for rows in self.subjobs.values() for row in rows}
-
-
-def _jobs(session: Session, query: Select[Any]) -> list[JobRow]:
-    return list(map(JobRow._make, session.execute(query)))
-
-
-def _subjobs(session: Session, query: Select[Any]) -> list[SubjobRow]:
-    return list(map(SubjobRow._make, session.execute(query)))
 
 
 class Specs:

@@ -11,15 +11,13 @@ from ejbd.core.alongside import Alongside
 @dataclass
 class Turns:
     """Shadows by the queues that share nodes. `refused`: J0s that cannot be kept from beginning. `begun`: batch jobs
-    that are not elastic, and when they began. `rows`: elastic jobs as they were last. `marks`: what a batch job of ours
-    stands for, by its mark: the elastic job of a J0, None of a part of one, empty where it stands for itself. `said`:
-    J0s that stay, and when the batch system was last told so."""
+    that are not elastic, and when they began. `rows`: elastic jobs as they were last. `said`: J0s that stay, and when
+    the batch system was last told so."""
 
     shadows: dict[frozenset[str], Alongside] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     begun: dict[str, float] = field(default_factory=dict)
     rows: dict[str, Any] = field(default_factory=dict)
-    marks: dict[str, str | None] = field(default_factory=dict)
     said: dict[str, float] = field(default_factory=dict)
 
     def shift(self) -> None:

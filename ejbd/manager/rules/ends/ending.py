@@ -20,7 +20,7 @@ from ejbd.manager.effects import (
     tell,
 )
 from ejbd.manager.facts.deaths import OUTPUT_LOST, last_words
-from ejbd.manager.facts.endcode import end_code, exit_payload
+from ejbd.manager.facts.endcode import exit_payload, is_cancelled
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import finished
 from ejbd.manager.facts.pauses import pause_s
@@ -98,7 +98,7 @@ def _leaves_with(world: JobWorld, lead: Worker) -> dict[str, Any] | None:
     """What the lead is told that leaves as soon as its output is whole: its processors are free sooner than if it were
     asked when that is known here. None: its subjob is to be cancelled, or it was told to leave before."""
     subjob = world.subjob(lead.subjob_id)
-    if subjob is None or subjob.releasing or (subjob.role in J0_ROLES and end_code(world.job) is None):
+    if subjob is None or subjob.releasing or is_cancelled(world.job, subjob):
         return None
     return exit_payload(world.job, subjob)
 
