@@ -10,9 +10,8 @@ can be moved, and ten of them ran before: their runs are known to be short (`pla
 the command until Slurm has the batch job; from Slurm's start of it until its last rank runs; from the last rank's end
 until its processors are free. What Slurm takes between the first two is Slurm's: it starts jobs in cycles. Aim: by
 these three together an elastic job is no more than .3 s later than under `sbatch`. `--pause` seconds go by before each
-elastic job: the daemon polls early for so many starts only, and without a pause some jobs wait for its timer. Of the
-elastic jobs it also tells when each event came: from Slurm's start of J0 on, and those of the end from the last rank's
-end on.
+elastic job. Of these it also tells when each event came: from Slurm's start of J0 on, and those of the end from the
+last rank's end on.
 """
 
 from __future__ import annotations

@@ -129,8 +129,8 @@ FAULTS = (
     Fault(
         "leased-is-handed-out-again",
         "done twice",
-        "if operation.state == OperationState.LEASED and (operation.lease_until_s or 0) > ctx.now:",
-        "if operation.state == OperationState.LEASED and (operation.lease_until_s or 0) > ctx.now + 1e9:",
+        "if not _is_due(operation.state, operation.lease_until_s, ctx.now):",
+        "if not _is_due(operation.state, operation.lease_until_s, ctx.now + 1e9):",
         ("unit/test_manager_journey", "unit/test_manager_setbacks"),
     ),
     Fault(
@@ -167,6 +167,20 @@ FAULTS = (
         "since_s < LAST_WORD_S",
         "since_s >= 0",
         ("integration/test_worker_script",),
+    ),
+    Fault(
+        "wire-fault-is-handed-out",
+        "API check",
+        "if wrong := _not_carried(told):",
+        "if (wrong := _not_carried(told)) and not told:",
+        ("unit/test_manager_told",),
+    ),
+    Fault(
+        "j0-set-aside-counts-as-its-jobs",
+        "core decision",
+        "found[row.tag] = None if row.role in _PARTS else own",
+        "found[row.tag] = None if row.role in _PARTS[:2] else row.job_id",
+        ("unit/test_turns_live",),
     ),
     Fault(
         "wire-knows-no-second-collector",
@@ -375,8 +389,8 @@ FAULTS = (
     Fault(
         "worker-that-waits-asks-again-and-again",
         "worker",
-        "if not at_once and wait_s <= 0:",
-        "if not at_once:",
+        "if not worth_it and wait_s <= 0:",
+        "if not worth_it:",
         ("unit/test_manager_hearing",),
     ),
     Fault(
@@ -633,5 +647,40 @@ FAULTS = (
         "yield from self._wait_for_room()",
         "pass",
         ("integration/test_worker_ranks",),
+    ),
+    Fault(
+        "subjob-runs-when-the-first-of-its-workers-has-come",
+        "wrong rule",
+        "if not world.all_came(subjob):",
+        "if not world.workers_of(subjob.id):",
+        ("unit/test_manager_heard",),
+    ),
+    Fault(
+        "start-behind-a-prolog-stays-as-workers-told-it",
+        "dropped act",
+        "if start_s <= known_s - WHOLE_S:",
+        "if False:",
+        ("unit/test_manager_heard",),
+    ),
+    Fault(
+        "look-that-began-before-a-start-is-believed",
+        "wrong order",
+        "elif ctx.view is None or not heard.is_news_to(ctx.view, subjob):",
+        'elif (yield MoveSubjob(subjob, SubjobState.PENDING, reason="it waits", setback=True)) is None:',
+        ("unit/test_manager_heard",),
+    ),
+    Fault(
+        "launch-waits-for-what-is-asked-for-as-it-begins",
+        "wrong order",
+        "if self._starts_paused(job) or self._begins(world):",
+        "if self._starts_paused(job):",
+        ("unit/test_manager_heard",),
+    ),
+    Fault(
+        "machine-that-has-become-busy-is-not-given-its-time",
+        "dropped rule",
+        "(late_s > _LATE_S or (held_s < SURE_S and not linux.quiet()))",
+        "late_s > _LATE_S",
+        ("unit/test_worker_sure",),
     ),
 )

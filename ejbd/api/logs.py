@@ -24,6 +24,7 @@ from ejbd.files.userfiles import NotPlain, NotTheirs, apart
 from ejbd.manager.facts.batchjob import passing
 from ejbd.manager.facts.batchjob.output import output_paths, server_in
 from ejbd.manager.jobspec import JobSpec
+from ejbd.store import queries
 from ejbd.store.models import Job, Operation, Subjob
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import JobKind, OperationKind, SubjobRole
@@ -99,7 +100,7 @@ async def _following(
 
 async def _file(manager: ManagerPort, job_id: str, stream: Stream) -> _File:
     def look(session: Session) -> _File:
-        job = session.scalars(select(Job).where(Job.id == job_id)).one()
+        job = queries.job(session, job_id)
         output, error = _paths(session, job, manager.settings.traits.names_output)
         path = output if stream is Stream.STDOUT or error is None else error
         return _File(path, job.user, JobState(job.state).over)

@@ -6,6 +6,7 @@ What cannot be proved gets an answer without a proof, which no worker believes (
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,6 +30,7 @@ class WorkerDoor:
         self.manager = manager
         self.most = max_body_bytes
         self.sessions = proofs.Sessions()
+        self._proved_before: OrderedDict[str, str] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
@@ -90,13 +92,27 @@ class WorkerDoor:
         claim = proofs.claim_of(header)
         if claim is None:
             raise EjbError(Code.UNAUTHENTICATED, "a worker has to prove that it knows the secret of its subjob")
-        secret = await self.manager.subjob_secret(claim.subjob)
         target = scope["raw_path"].decode("latin-1")
         if scope["query_string"]:
             target += "?" + scope["query_string"].decode("latin-1")
-        if not secret or not proofs.holds(claim, secret, scope["method"], target):
+        return claim, await self._secret_of(claim, scope["method"], target)
+
+    async def _secret_of(self, claim: Claim, method: str, target: str) -> str:
+        """The secret by which this claim holds. One that held before is not looked up again: it is in each request.
+
+        Whether its subjob is over is no matter here: each call asks that for itself.
+        """
+        known = self._proved_before.get(claim.subjob)
+        if known is not None and proofs.holds(claim, known, method, target):
+            self._proved_before.move_to_end(claim.subjob)
+            return known
+        secret = await self.manager.subjob_secret(claim.subjob)
+        if not secret or not proofs.holds(claim, secret, method, target):
             raise EjbError(Code.UNAUTHENTICATED, "this proof is not of a subjob that is known here")
-        return claim, secret
+        self._proved_before[claim.subjob] = secret
+        if len(self._proved_before) > proofs.MOST_SESSIONS:
+            self._proved_before.popitem(last=False)
+        return secret
 
 
 class _Again:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -92,6 +91,8 @@ class Output:
 
 def width() -> int:
     """Columns of the terminal."""
+    import shutil  # `ejb submit` asks for none
+
     return shutil.get_terminal_size((100, 24)).columns
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
-from ejbd.files.paths import LONGEST_SOCKET_PATH, SOCKET_NAME, short_folder
+from ejbd.files.paths import LONGEST_SOCKET_PATH, SOCKET_NAME
+from ejbd.files.shortfolder import short_folder
 
 START_S = 60.0
 STOP_S = 20.0

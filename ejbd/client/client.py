@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ejbd.client import here
 from ejbd.client.messages import (
@@ -32,23 +32,25 @@ from ejbd.client.messages import (
 from ejbd.errors import EjbError
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from ejbd.client.job import Job
     from ejbd.wire.payloads import EventView, JobCreated, JobView
 
+    class Transport(Protocol):
+        """What carries requests: one at a time, its answer read by `body`, `lines` or `chunks` before the next."""
+
+        @property
+        def kept(self) -> bool: ...
+        def connect(self) -> None: ...
+        def send(self, request: Request, timeout_s: float | None) -> tuple[int, dict[str, str]]: ...
+        def body(self) -> bytes: ...
+        def lines(self) -> Iterator[bytes]: ...
+        def chunks(self) -> Iterator[bytes]: ...
+        def close(self) -> None: ...
+
+
 PAGE = 200
-
-
-class Transport(Protocol):
-    """What carries requests: one at a time, its answer read by `body`, `lines` or `chunks` before the next."""
-
-    @property
-    def kept(self) -> bool: ...
-    def connect(self) -> None: ...
-    def send(self, request: Request, timeout_s: float | None) -> tuple[int, dict[str, str]]: ...
-    def body(self) -> bytes: ...
-    def lines(self) -> Iterator[bytes]: ...
-    def chunks(self) -> Iterator[bytes]: ...
-    def close(self) -> None: ...
 
 
 class Client:
@@ -376,7 +378,7 @@ class Client:
         return transport
 
     def _connected(self) -> Transport:
-        """What carries requests: http.client over the unix socket, else httpx (ejbd/client/unix.py says why)."""
+        """What carries requests: httptools over the unix socket, else httpx (ejbd/client/unix.py says why)."""
         if self._transport is None:
             if self.place.url is None:
                 from ejbd.client.unix import UnixTransport

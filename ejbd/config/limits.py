@@ -87,8 +87,8 @@ class Limits(BaseModel):
         Field(
             ge=0,
             le=100,
-            description="polls in a row that do not wait for `poll_s`, since a worker has reported that its subjob has "
-            "started or is left. In the long run there is one for every two of the timer's. 0: none",
+            description="polls in a row that do not wait for `poll_s`, since a worker has reported that it leaves its "
+            "subjob. In the long run there is one for every two of the timer's. 0: none",
         ),
     ] = 4
     submit_concurrency: Annotated[int, Field(ge=1, le=64, description="submissions to the batch system at once")] = 4

@@ -7,11 +7,8 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 SOCKET_NAME = "ejbd.sock"
@@ -25,21 +22,6 @@ def default_state_dir() -> Path:
     base = os.environ.get("XDG_STATE_HOME")
     home = Path(base) if base else Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local" / "state"
     return home / "ejbd"
-
-
-@contextmanager
-def short_folder() -> Iterator[Path]:
-    """A folder of this user alone (0700) on this machine, for a socket with a short path. It is removed.
-
-    Not in XDG_RUNTIME_DIR: that goes when its user's last session on the machine ends, and a batch job is none.
-    """
-    longest = LONGEST_SOCKET_PATH - len(f"/ejb-12345678/{SOCKET_NAME}")
-    base = tempfile.gettempdir()
-    made = Path(tempfile.mkdtemp(prefix="ejb-", dir=base if len(os.fsencode(base)) <= longest else "/tmp"))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def distrusted(folder: Path) -> str:

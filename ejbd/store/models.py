@@ -168,6 +168,7 @@ class Subjob(Base):
     submit_s: Mapped[float | None]
     start_s: Mapped[float | None]
     end_s: Mapped[float | None]  # planned while running, actual afterwards
+    heard_s: Mapped[float | None]  # when its workers have said that it runs, until a poll shows it
     planned_start_s: Mapped[float | None]
     nodes: Mapped[list[Any]] = mapped_column(default=list)
     exit_code: Mapped[int | None] = mapped_column(Integer)

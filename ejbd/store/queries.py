@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Select, case, func, or_, select
+from sqlalchemy import Select, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.base import ExecutableOption
 
@@ -100,9 +100,12 @@ def resolve_job(session: Session, selector: str, user: str, *, all_users: bool =
     return _by_id(session, select(Job).where(Job.array_id.is_(None)) if all_users else own, selector, selector)
 
 
+_JOB = select(Job).where(Job.id == bindparam("id"))
+
+
 def job(session: Session, id: str) -> Job:
     """The job of this id, which is there."""
-    return session.scalars(select(Job).where(Job.id == id)).one()
+    return session.scalars(_JOB, {"id": id}).one()
 
 
 def by_number(session: Session, within: Select[Job], number: str) -> Job | None:

@@ -31,7 +31,7 @@ def shift(session: Session, by_s: float) -> None:
     move(
         Subjob.state.not_in(TERMINAL_SUBJOB),
         *(Subjob.created_s, Subjob.submit_s, Subjob.start_s, Subjob.end_s),
-        *(Subjob.planned_start_s, Subjob.missing_since_s, Subjob.warned_s, Subjob.leave_by_s),
+        *(Subjob.planned_start_s, Subjob.heard_s, Subjob.missing_since_s, Subjob.warned_s, Subjob.leave_by_s),
     )
     move(
         Epoch.job_id.in_(open_jobs),

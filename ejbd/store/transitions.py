@@ -7,9 +7,10 @@ state. It appends its event and names the readers to wake, all in the session's 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import Insert, insert
 from sqlalchemy.orm import Session
 
 from ejbd.store.models import Array, Base, Epoch, Event, Intent, Job, Operation, Subjob
@@ -39,7 +40,7 @@ EVENTS_TOPIC = "events"
 INTENTS_TOPIC = "intents"
 NEW_JOBS_TOPIC = "new-jobs"
 QUEUES_TOPIC = "queues"  # of a change of their settings
-STARTED_TOPIC = "started"  # a batch job has started, as its worker reports: the batch system has not shown it yet
+STARTED_TOPIC = "started"  # a batch job has started, as its worker reports, and only a poll can say more
 LEFT_TOPIC = "left"  # a worker has left: its processors are about to be free
 JOB_TOPICS = "job:"  # with a job's id behind it
 
@@ -56,13 +57,18 @@ def wake(session: Session, *topics: str) -> None:
 
 def insert_row(session: Session, model: type[Base], **values: Any) -> None:
     """Insert a row that this transaction does not go on to work with, at a fraction of what an object costs."""
-    session.connection().execute(insert(model.__table__), values)  # type: ignore[arg-type]
+    session.connection().execute(_insert_into(model), values)
 
 
 def insert_rows(session: Session, model: type[Base], rows: Sequence[dict[str, Any]]) -> None:
     """Insert many rows of the same columns by one statement."""
     if rows:
-        session.connection().execute(insert(model.__table__), rows)  # type: ignore[arg-type]
+        session.connection().execute(_insert_into(model), rows)
+
+
+@cache
+def _insert_into(model: type[Base]) -> Insert:
+    return insert(model.__table__)  # type: ignore[arg-type]
 
 
 def add_event(
@@ -85,7 +91,7 @@ def add_events(session: Session, events: Sequence[dict[str, Any]]) -> None:
     """Append many events by one statement: the columns of each, with its `job_id`."""
     if not events:
         return
-    session.connection().execute(insert(Event.__table__), [{"subjob_id": None, **event} for event in events])  # type: ignore[arg-type]
+    session.connection().execute(_insert_into(Event), [{"subjob_id": None, **event} for event in events])
     wake(session, EVENTS_TOPIC, *(job_topic(event["job_id"]) for event in events))
 
 

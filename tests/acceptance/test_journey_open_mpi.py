@@ -135,7 +135,7 @@ def test_without_dmtcp_it_is_passed_through_and_completes(tmp_path: Path, progra
         assert (
             received["reason"] == "Open MPI's ranks are started by one mpirun, and without DMTCP that cannot be moved"
         )
-        assert daemon.job(job)["state"] == "waiting"
+        until(lambda: daemon.job(job)["state"] == "waiting", "it does not wait", trace=daemon.trace(job))
         site.unblock()
         final = daemon.wait(job)
         assert (final["state"], final["exit_code"]) == ("completed", 0), daemon.trace(job)()

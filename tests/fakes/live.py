@@ -294,13 +294,18 @@ class LiveWorld:
             if not self.changes.any():
                 return
 
-    async def begin(self, subjob: str) -> Worker:
-        """The batch system starts a subjob, and its one worker comes."""
+    async def arrive(self, subjob: str) -> Worker:
+        """The batch system starts a subjob, and its one worker comes. It has not asked yet what to do."""
         self.batch.start(f"ejb-{subjob}")
         await self.poll()
         worker = Worker(self, subjob, self.batch.of(f"ejb-{subjob}").processors)
         self.workers[subjob] = worker
         await worker.register()
+        return worker
+
+    async def begin(self, subjob: str) -> Worker:
+        """The batch system starts a subjob, and its one worker comes and does what it is told."""
+        worker = await self.arrive(subjob)
         await self.work()
         return worker
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import secrets
 import tempfile
 import time
 from pathlib import Path
@@ -31,7 +30,7 @@ from ejbd.manager.listening.calls import ToldRegistration
 from ejbd.manager.service.health import ToldHealth
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.submission.flows import Asked
-from ejbd.manager.submission.intake import Accepted
+from ejbd.manager.submission.intake import Accepted, new_id
 from ejbd.manager.submission.told import ToldPlan, ToldQueue, ToldSlot, ToldWindow
 from ejbd.manager.telling.cluster import ToldCluster, told_cluster
 from ejbd.manager.telling.told import ToldCourse, ToldDecision, ToldExplanation
@@ -118,7 +117,7 @@ class FakeManager:
     async def submit(self, job: Reading, user: str, idempotency_key: str | None, request_hash: str) -> Accepted:
         key = idempotency_key
         spec, elastic, why = self._admit(job)
-        id = secrets.token_hex(4)
+        id = new_id()
 
         def add(session: Session) -> tuple[str, bool]:
             known = session.get(IdempotencyKey, (user, key)) if key is not None else None
@@ -143,7 +142,7 @@ class FakeManager:
 
     async def submit_workflow(self, plan: Asked, user: str, key: str | None) -> tuple[str, bool]:
         found = read_plan(plan.text, plan.file)
-        id = secrets.token_hex(4)
+        id = new_id()
 
         def add(session: Session) -> tuple[str, bool]:
             known = session.scalar(select(Workflow).where(Workflow.user == user, Workflow.key == key))

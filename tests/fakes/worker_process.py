@@ -18,7 +18,7 @@ from tests.fakes.manager_server import Json, ManagerServer
 
 WORKERS = Path(__file__).resolve().parents[2] / "workers"
 PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ejb_worker.__main__ import main; main()"
-PATIENT = PROGRAM.replace("from", "import ejb_worker.agent; ejb_worker.agent.SURE_S = 3.0; from", 1)
+PATIENT = PROGRAM.replace("from", "import ejb_worker.agent as agent; agent.SURE_S = agent.QUIET_SURE_S = 3.0; from", 1)
 """A worker that holds each end for so long that a test can come in between, however busy the machine is."""
 
 

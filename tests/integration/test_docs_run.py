@@ -44,17 +44,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / name).chmod(0o755)
     plan = "workflow:\n  stages:\n    one: {command: 'sleep 60', tasks: 1, walltime: 00:05:00}\n"
     (folder / "plan.yaml").write_text(plan)
-    with own_daemon(folder, SETTINGS, {}):
-        try:
+    try:
+        with own_daemon(folder, SETTINGS, {}):
             for words in (("sim", "generate", "small.swf", "--jobs", "200", "--procs", "64", "--load", "0.8"),):
                 assert run(folder, "ejb " + " ".join(words)).returncode == 0
             yield folder
-        finally:
-            subprocess.run(
-                [sys.executable, "-m", "ejbd.batch.local", "down", str(folder / "state" / "cluster")],
-                timeout=BOUND_S,
-                check=False,
-            )
+    finally:  # once the daemon is gone, which would start the embedded cluster again
+        subprocess.run(
+            [sys.executable, "-m", "ejbd.batch.local", "down", str(folder / "state" / "cluster")],
+            timeout=BOUND_S,
+            check=False,
+        )
 
 
 def run(folder: Path, command: str) -> subprocess.CompletedProcess[str]:

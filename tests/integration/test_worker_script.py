@@ -285,7 +285,7 @@ def test_a_script_whose_last_word_was_a_launch_is_not_held_twice(tmp_path: Path,
     """The end of its ranks was held before: behind it there was no time to begin what could leave on a TERM."""
     program = PROGRAM.replace(
         "from",
-        "import ejb_worker.agent, ejb_worker.lead; ejb_worker.agent.SURE_S = 3600.0; "
+        "import ejb_worker.agent as agent, ejb_worker.lead; agent.SURE_S = agent.QUIET_SURE_S = 3600.0; "
         f"ejb_worker.lead.LAST_WORD_S = {soon_s}; from",
         1,
     )

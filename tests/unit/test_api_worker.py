@@ -202,6 +202,30 @@ async def test_another_body_on_the_way_is_not_taken_and_costs_the_worker_nothing
     assert taken.status_code == 200 and world.manager.reports == [{**REPORTS[0], "told_s": None}]
 
 
+async def test_a_secret_that_held_is_looked_up_again_where_it_holds_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subjob that is submitted once more has another: the cases are a worker of either."""
+    asked: list[str] = []
+
+    async def secret(subjob: str) -> str | None:
+        asked.append(subjob)
+        return secrets[subjob]
+
+    secrets: dict[str, str | None] = {"abc.1": world.proving.secret}
+    monkeypatch.setattr(world.manager, "subjob_secret", secret)
+    for _ in range(3):
+        assert (await world.client.post("/v1/worker/register", json=REGISTRATION)).status_code == 200
+    assert asked == ["abc.1"]
+    world.proving.secret = secrets["abc.1"] = "another"
+    assert (await world.client.post("/v1/worker/register", json=REGISTRATION)).status_code == 200
+    world.proving.secret = "a third"
+    assert (await world.client.post("/v1/worker/register", json=REGISTRATION)).status_code == 401
+    secrets["abc.1"] = None
+    assert (await world.client.post("/v1/worker/register", json=REGISTRATION)).status_code == 401
+    assert asked == ["abc.1"] * 4
+
+
 async def test_the_workers_proof_is_no_users(world: World) -> None:
     assert (await world.client.get("/v1/jobs")).status_code == 401
 

@@ -26,6 +26,7 @@ from tests.nightly import examples
 HEAVY = {
     *("pydantic", "pydantic_core", "typer", "rich", "httpx", "httpcore", "anyio", "sqlalchemy", "fastapi", "numpy"),
     *("structlog", "asyncio", "argparse", "dataclasses", "inspect", "uuid", "typing_extensions", "importlib.metadata"),
+    *("http.client", "ssl", "tempfile", "shutil"),
 }
 OURS = {
     *("ejbd", "ejbd.cli", "ejbd.cli.main", "ejbd.cli.output", "ejbd.cli.submission", "ejbd.errors", "ejbd.files"),

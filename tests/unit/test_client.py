@@ -250,7 +250,7 @@ def test_a_job_that_no_socket_reaches_is_told_how_to_reach_the_daemon(monkeypatc
 
 
 def test_each_way_has_its_transport(server: ApiServer) -> None:
-    """The rule: http.client over the socket, whose start is measured; httpx over TCP."""
+    """The rule: httptools over the socket, whose start is measured; httpx over TCP."""
     assert isinstance(Client(socket=server.socket)._connected(), UnixTransport)
     assert isinstance(Client(server.servers.url)._connected(), WebTransport)
 

@@ -185,7 +185,7 @@ def test_what_a_suspended_run_has_to_be_worth_grows_without_a_step() -> None:
     def worth(lambda_s: float, runs_s: float = RUNS_S) -> float:
         return worth_suspending_s(replace(LIVE, lambda_s=lambda_s, runs_s=runs_s).rules)
 
-    assert [worth(lambda_s, 1e12) for lambda_s in (0, 50, 100, 600, 1000)] == pytest.approx([0, 50, 200, 7200, 12_000])
+    assert [worth(lambda_s, 1e12) for lambda_s in (0, 50, 100, 600, 1000)] == pytest.approx([0, 50, 200, 3600, 6_000])
     assert worth(225) == pytest.approx(2 * 4.5 * 225)
     assert worth(450) == worth(2000) == math.inf
     grown = [worth(lambda_s) for lambda_s in range(420)]
@@ -248,10 +248,10 @@ def test_room_that_ends_is_not_taken_over_subscribed_with_a_long_move_either() -
     assert starts(replace(slow, guard=Guard.OFF), (8, 1800)).kind is DecisionKind.START
 
 
-def test_with_long_moves_a_run_that_is_to_be_suspended_is_worth_twelve_of_them() -> None:
+def test_with_long_moves_a_run_that_is_to_be_suspended_is_worth_six_of_them() -> None:
     quick, slow = (replace(LIVE, lambda_s=lambda_s, runs_s=1e9) for lambda_s in (100, 600))
-    assert starts(slow, (16, 7801), requested=9000).kind is DecisionKind.START, "600 + 12 * 600"
-    assert starts(slow, (16, 7799), requested=9000).kind is DecisionKind.NOTHING
+    assert starts(slow, (16, 4201), requested=9000).kind is DecisionKind.START, "600 + 6 * 600"
+    assert starts(slow, (16, 4199), requested=9000).kind is DecisionKind.NOTHING
     assert starts(replace(slow, guard=Guard.OFF), (16, 1300), requested=9000).kind is DecisionKind.START
     assert starts(quick, (16, 301), requested=9000).kind is DecisionKind.START, "with short ones two of them"
     assert starts(quick, (16, 299), requested=9000).kind is DecisionKind.NOTHING

@@ -13,7 +13,7 @@ from ejbd.manager.facts.clock import SteadyClock
 from ejbd.store.models import Event
 from ejbd.store.models import Worker as WorkerRow
 from ejbd.store.store import Store
-from tests.fakes.live import LiveWorld, Worker
+from tests.fakes.live import LiveWorld
 
 pytestmark = pytest.mark.sql
 
@@ -114,12 +114,8 @@ async def test_pauses_last_as_long_as_they_would_have(live: LiveWorld, by_s: flo
 async def test_a_slow_restart_under_way_is_given_its_time(live: LiveWorld) -> None:
     job = await live.submit(walltime_s=1000.0)
     await live.poll(1)
-    live.batch.start(f"ejb-{job}.1")
-    await live.poll()
-
-    worker = live.workers[f"{job}.1"] = Worker(live, f"{job}.1", 4)
+    worker = await live.arrive(f"{job}.1")
     worker.deaf.add("launch")
-    await worker.register()
     await live.work(2)
     assert [e.state for e in live.epochs(job)] == ["launching"]
     set_clock(live, HOUR)

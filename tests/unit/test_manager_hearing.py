@@ -93,3 +93,19 @@ async def test_a_call_that_waits_ends_with_the_operation_that_comes(live: LiveWo
     assert not done, "a worker would ask again and again"
     await live.manager.cancel(job, "ada")
     assert [one["kind"] for one in await asyncio.wait_for(call, PATIENCE_S)] == ["stop"]
+
+
+async def test_what_is_kept_of_a_worker_goes_with_its_job(live: LiveWorld) -> None:
+    """The daemon runs for months, and workers are many."""
+    job = await running(live)
+    memory, calls = live.manager.world.memory, live.manager.calls
+    ids = {worker.id for worker in live.workers.values()}
+    assert ids and ids <= memory.seen.keys()
+    call = asyncio.create_task(calls.operations(f"{job}.1", min(ids), 0, 0.2))
+    await asyncio.sleep(0.05)
+    assert set(calls._waiting) == {min(ids)}
+    await call
+    assert calls._waiting == {}
+    memory.seen["of a job that ended long ago"] = live.clock.now
+    await live.poll(1)
+    assert set(memory.seen) == ids, "those that live stay"

@@ -116,20 +116,11 @@ async def test_starts_over_on_j0_when_nothing_is_gained_by_moving(live: LiveWorl
     assert live.job(job).incarnation == 2
 
 
-async def appointed(live: LiveWorld, subjob: str, processors: int) -> Worker:
-    """The batch system starts a subjob, and its worker comes, and has done nothing yet."""
-    live.batch.start(f"ejb-{subjob}")
-    await live.poll()
-    live.workers[subjob] = worker = Worker(live, subjob, processors)
-    await worker.register()
-    return worker
-
-
 async def test_a_command_whose_first_lead_was_left_before_it_led_is_launched_on_the_next(live: LiveWorld) -> None:
     job = await live.submit()
     await live.poll(1)
-    first = await appointed(live, f"{job}.1", 4)
-    j0 = await appointed(live, f"{job}.0", 16)
+    first = await live.arrive(f"{job}.1")
+    j0 = await live.arrive(f"{job}.0")
     await live.poll()
     await live.work()
     await live.poll()
@@ -145,7 +136,7 @@ async def test_a_command_whose_first_lead_was_left_before_it_led_is_launched_on_
 async def test_a_command_whose_first_lead_is_lost_before_it_leads_is_launched_on_the_next(live: LiveWorld) -> None:
     job = await live.submit()
     await live.poll(1)
-    first = await appointed(live, f"{job}.1", 4)
+    first = await live.arrive(f"{job}.1")
     await first.register(boot="b")  # its node has started it anew
     await live.work()
     assert live.job(job).script_run == 2 and live.job(job).state == "running"
@@ -518,11 +509,8 @@ async def test_restart_of_the_daemon_goes_on_where_it_was(live: LiveWorld) -> No
 
 async def deaf_to_launches(live: LiveWorld, subjob: str) -> Worker:
     """The subjob starts, and its worker is told of a launch and does not answer."""
-    live.batch.start(f"ejb-{subjob}")
-    await live.poll()
-    worker = live.workers[subjob] = Worker(live, subjob, 4)
+    worker = await live.arrive(subjob)
     worker.deaf.add("launch")
-    await worker.register()
     await live.work()
     return worker
 

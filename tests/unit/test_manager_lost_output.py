@@ -9,7 +9,7 @@ import pytest
 
 from ejbd.manager.jobspec import JobKind
 from ejbd.store.store import Store
-from tests.fakes.live import LiveWorld, Worker
+from tests.fakes.live import LiveWorld
 
 SCRIPT: dict[str, Any] = {"kind": JobKind.SCRIPT, "argv": (), "script": "#!/bin/bash\nsrun ./heat\n"}
 OWN: dict[str, Any] = {"own": True}
@@ -87,11 +87,8 @@ async def test_a_job_whose_own_output_file_cannot_be_written_has_not_completed(l
 async def test_a_script_that_cannot_begin_for_want_of_ejbs_own_files_begins_later(live: LiveWorld) -> None:
     live.batch.free = 0
     job = await live.submit(engine="none", **SCRIPT)
-    live.batch.start(f"ejb-{job}.0")
-    worker = live.workers[f"{job}.0"] = Worker(live, f"{job}.0", 16)
+    worker = await live.arrive(f"{job}.0")
     worker.fail["lead"] = OWN
-    await live.poll()
-    await worker.register()
     await live.poll(1)
     await worker.work()
     row = live.job(job)
@@ -107,11 +104,8 @@ async def test_a_script_that_cannot_begin_for_want_of_ejbs_own_files_begins_late
 async def test_a_script_that_never_can_has_failed_and_says_why(live: LiveWorld) -> None:
     live.batch.free = 0
     job = await live.submit(engine="none", **SCRIPT)
-    live.batch.start(f"ejb-{job}.0")
-    worker = live.workers[f"{job}.0"] = Worker(live, f"{job}.0", 16)
+    worker = await live.arrive(f"{job}.0")
     worker.fail["lead"] = OWN
-    await live.poll()
-    await worker.register()
     for _ in range(8):
         await live.poll(1)
         await live.work()

@@ -320,11 +320,7 @@ async def test_a_lead_that_is_told_to_stop_before_it_has_begun_ends_nothing(live
     """J0 starts in the moment in which a lead was appointed in a window: it is told both at once."""
     job = await live.submit(engine="application", walltime_s=1000.0)
     await live.poll(1)
-    live.batch.start(f"ejb-{job}.1")
-    await live.poll()
-    worker = Worker(live, f"{job}.1", live.batch.of(f"ejb-{job}.1").processors)
-    live.workers[f"{job}.1"] = worker
-    await worker.register()
+    worker = await live.arrive(f"{job}.1")
     assert "lead.appointed" in live.kinds(job)
     live.batch.free = 16
     live.batch.start(f"ejb-{job}.0")

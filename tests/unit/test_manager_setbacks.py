@@ -33,11 +33,8 @@ async def running(live: LiveWorld, engine: str = "dmtcp") -> str:
 async def grow(live: LiveWorld, job: str, number: int, **fail: dict[str, object]) -> Worker:
     """Subjob `number` starts; `fail` is what its worker answers to launches."""
     await live.poll(10)
-    live.batch.start(f"ejb-{job}.{number}")
-    await live.poll()
-    worker = live.workers[f"{job}.{number}"] = Worker(live, f"{job}.{number}", live.subjobs(job)[number].processors)
+    worker = await live.arrive(f"{job}.{number}")
     worker.fail.update(fail)
-    await worker.register()
     for epoch in live.epochs(job):
         live.manager.world.spool.checkpoint_dir(job, epoch.number).mkdir(parents=True, exist_ok=True)
     await live.work(12)

@@ -184,6 +184,50 @@ def test_a_shadow_keeps_whole_nodes_for_the_head() -> None:
     }
 
 
+def test_a_j0_that_is_set_aside_is_no_longer_its_jobs_in_the_queue() -> None:
+    """Another job is beyond its turn, so that the J0 stays. Then its job goes on without it, and keeps its number."""
+    turns, began = Turns(), 10.0
+
+    def stay(time_s: float, role: str, state: BatchState) -> list[str]:
+        row = SimpleNamespace(
+            id="e.0", job_id="e", tag="ejb-e.0", role=role, releasing=False, state="pending", stays=False
+        )
+        job = SimpleNamespace(id="e", queue="batch", state="running", held=False)
+        jobs = (
+            BatchJobView("1", "a", "eve", "batch", BatchState.RUNNING, 14, 1000.0, start_s=0.0),
+            BatchJobView("2", "b", "eve", "batch", BatchState.PENDING, 2, 100.0),
+            BatchJobView("3", "ejb-e.0", "ada", "batch", state, 16, 1000.0, tag="ejb-e.0"),
+        )
+        nodes = (NodeView("n1", 16, 0, True, ("batch",)),)
+        view = ClusterView(time_s, nodes, jobs, (QueueView("batch", True, None, 1, 16),), Reservations.PROCESSORS)
+        wanted = polled.Wanted()
+        for _ in polled.look(turns, view, Roster({"e": job}, {"e": [row]}), ["batch"], wanted):  # type: ignore[dict-item,list-item]
+            pass
+        return [one.id for one in wanted.stay]
+
+    assert stay(began, "placeholder", BatchState.PENDING) == []
+    assert stay(began + 70.0, "placeholder", BatchState.PENDING) == ["e.0"]
+    assert stay(began + 75.0, "aside", BatchState.HELD) == []
+    (shadow,) = turns.shadows.values()
+    assert "e" in shadow.names, "its job goes on"
+
+
+def test_those_that_may_go_do_so_in_order_of_arrival() -> None:
+    """Not all may at one poll. PostgreSQL lists subjobs in an order of its own."""
+    rows = {
+        id: [SimpleNamespace(id=f"{id}.0", job_id=id, tag=f"ejb-{id}.0", role="placeholder", releasing=False,
+                             state="pending", stays=True)]
+        for id in "cab"
+    }  # fmt: skip
+    jobs = {id: SimpleNamespace(id=id, queue="batch", state="waiting", held=id == "b") for id in "abc"}
+    nodes = (NodeView("n1", 16, 0, True, ("batch",)),)
+    view = ClusterView(10.0, nodes, (), (QueueView("batch", True, None, 1, 16),), Reservations.PROCESSORS)
+    wanted = polled.Wanted()
+    for _ in polled.look(Turns(), view, Roster(jobs, rows), ["batch"], wanted):  # type: ignore[arg-type]
+        pass
+    assert [row.id for row in wanted.go] == ["a.0", "c.0"], "a user's hold is not let go with them"
+
+
 @pytest.fixture
 def live(tmp_path: Path, store: Store) -> LiveWorld:
     return LiveWorld(tmp_path, store, suspend=True, guard="on", j0_in_turn=True)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 from urllib.parse import urlsplit
 
 from . import linux
 from .alone import EXIT_ALONE, Alone
 from .engines import ENGINES, build_of_node
-from .epochs import EpochRun
 from .failures import DISK_PATIENCE_S, DISK_PAUSE_S, LaunchError
-from .lead import Lead
 from .leftovers import Warden
 from .loop import Loop
 from .nodefolder import NodeFolder
@@ -26,12 +25,18 @@ from .reports import ReportBuffer
 from .settings import Subjob, manager_url, own_address
 from .transport import Transport
 
+if TYPE_CHECKING:
+    from .epochs import EpochRun
+    from .lead import Lead
+
 EXIT_TOLD = 0
 EXIT_UNWANTED = 3
 EXIT_PARENT = 4
 # Ended by a signal: 128 + its number.
 
+_FOR_JOBS = (".epochs", ".lead")  # what only a job needs is loaded while the manager decides what there is to do
 _LAST_REPORTS_S = 3.0
+_LAST_REPORTS_PAUSE_S = 0.002
 _LAST_OUTPUT_S = 5.0
 _PARENT_SIGNAL = signal.SIGRTMIN + 1
 _WARNING_HOLD_S = 0.5
@@ -41,6 +46,8 @@ SURE_S = 0.03
 order. A program that leaves on TERM as if its work were done would be taken for one that has done it. Where this
 process is woken late the machine is busy, and what signals may be late too: then it is held once more.
 """
+QUIET_SURE_S = 0.01
+"""The same, where nothing waits for a processor at its beginning and its end: signals come one upon the other there."""
 _LATE_S = 0.01
 _HOLDS = 5
 _LOOKS_S = 0.1
@@ -119,6 +126,7 @@ class Agent:
             subjob,
             self._buffer,
             hello,
+            on_registered=lambda: self._loop.call_soon(self._prepare),
             on_operations=lambda operations: self._loop.call_soon(lambda: self._deliver(operations)),
             on_unwanted=lambda: self._loop.call_soon(self._unwanted),
             on_away=lambda: self._loop.call_soon(self._alone.look),
@@ -183,11 +191,20 @@ class Agent:
         except (OSError, ValueError):
             pass
 
+    def _prepare(self) -> None:
+        """Whatever the job will need here: its first word finds it done."""
+        for name in _FOR_JOBS:
+            importlib.import_module(name, __package__)
+        if not self._leaving:
+            self._begin_warden()
+
     def _deliver(self, operations: List[Dict[str, Any]]) -> None:
         if not self._leaving:
             self._operations.deliver(operations)
 
     def _launch(self, payload: Dict[str, Any], reply: Reply) -> None:
+        from .epochs import EpochRun
+
         epoch = int(payload["epoch"])
         self._begin_warden()
         if epoch in self._epochs:
@@ -245,6 +262,8 @@ class Agent:
             run.stop(float(payload.get("grace_s", 2.0)), reply)
 
     def _become_lead(self, payload: Dict[str, Any], reply: Reply) -> None:
+        from .lead import Lead
+
         run = int(payload["run"])
         if self._lead is not None:
             same = self._lead.run == run
@@ -373,21 +392,21 @@ class Agent:
     def _sure(self, tell: Callable[[], None]) -> None:
         """Call `tell` of an end once it is sure not to be part of the job's: never, where this worker is ended, too."""
 
-        def hold(times: int) -> None:
-            due_s = time.monotonic() + SURE_S
-            self._loop.call_later(SURE_S, lambda: look(times, time.monotonic() - due_s))
+        def hold(times: int, hold_s: float) -> None:
+            due_s = time.monotonic() + hold_s
+            self._loop.call_later(hold_s, lambda: look(times, time.monotonic() - due_s, hold_s))
 
-        def look(times: int, late_s: float) -> None:
+        def look(times: int, late_s: float, held_s: float) -> None:
             if self._leaving:
                 return
             if self._warned_s is not None and not self._warning_told:
-                self._loop.call_later(_LOOKS_S, lambda: look(0, 0.0))  # it may be the end yet
-            elif late_s > _LATE_S and times > 1:
-                hold(times - 1)
+                self._loop.call_later(_LOOKS_S, lambda: look(0, 0.0, held_s))  # it may be the end yet
+            elif times > 1 and (late_s > _LATE_S or (held_s < SURE_S and not linux.quiet())):
+                hold(times - 1, SURE_S)
             else:
                 tell()
 
-        hold(_HOLDS)
+        hold(_HOLDS, min(QUIET_SURE_S, SURE_S) if linux.quiet() else SURE_S)
 
     def _script_killed(self, code: int) -> bool:
         """Whether the script was ended by the warning that this worker has got, too: then it is no end of its own."""
@@ -433,7 +452,7 @@ class Agent:
                 exits = {str(number): run.exits() for number, run in sorted(self._epochs.items())}
                 self._report("leaving", reason=reason, exits=exits)
             self._end_all()  # while the last reports are on their way
-            self._last_reports(_LAST_REPORTS_S if heard else 0.0)
+            self._last_reports(time.monotonic() + (_LAST_REPORTS_S if heard else 0.0))
 
         def stopped(number: int) -> None:
             running.discard(number)
@@ -449,11 +468,11 @@ class Agent:
             stopped(0)
         self._loop.call_later(self._grace_s + _LAST_OUTPUT_S, last)
 
-    def _last_reports(self, patience_s: float) -> None:
-        if patience_s <= 0 or not self._buffer.pending():
+    def _last_reports(self, until_s: float) -> None:
+        if time.monotonic() >= until_s or not self._buffer.pending():
             self._loop.stop()
         else:
-            self._loop.call_later(0.01, lambda: self._last_reports(patience_s - 0.01))
+            self._loop.call_later(_LAST_REPORTS_PAUSE_S, lambda: self._last_reports(until_s))
 
 
 def _call_with(call: Callable[[int], None], number: int) -> Reply:

@@ -131,6 +131,16 @@ def process_group(pid: int) -> int:
     return 0 if fields[0] in "ZX" else int(fields[2])
 
 
+def quiet() -> bool:
+    """Whether no process of this machine waits for a processor now; False where that cannot be seen."""
+    try:
+        with open("/proc/loadavg", encoding="ascii", errors="replace") as load:
+            runnable = int(load.read().split()[3].partition("/")[0])
+    except (OSError, ValueError, IndexError):
+        return False
+    return runnable <= (os.cpu_count() or 1)
+
+
 def age_s() -> float:
     """For how long this process has been there, in seconds; to a hundredth."""
     with open("/proc/self/stat", encoding="ascii", errors="replace") as stat:

@@ -98,10 +98,12 @@ def _remove_abandoned() -> None:
     """What killed workers of this user left on this node."""
     prefix, here = "ejb-%d-" % os.getuid(), _here()
     for name in os.listdir(_ROOT):
+        if not name.startswith(prefix):
+            continue
         path = os.path.join(_ROOT, name)
         try:
             status = os.lstat(path)
-            if not (name.startswith(prefix) and stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()):
+            if not (stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()):
                 continue
             marks = [mark for mark in os.listdir(path) if mark.startswith(_NAMESPACE)]
             patience_s = _ABANDONED_S if marks == [here] else _ELSEWHERE_S

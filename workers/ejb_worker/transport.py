@@ -180,7 +180,7 @@ class Backoff:
 
 
 class Transport:
-    """`on_operations` and `on_unwanted` are called in a thread of the transport: the receiver hands them to its own."""
+    """What begins with `on_` is called in a thread of the transport: the receiver hands it to its own."""
 
     def __init__(
         self,
@@ -188,6 +188,7 @@ class Transport:
         buffer: ReportBuffer,
         hello: Dict[str, Any],
         *,
+        on_registered: Callable[[], None],
         on_operations: Callable[[List[Operation]], None],
         on_unwanted: Callable[[], None],
         on_away: Callable[[], None],
@@ -197,6 +198,7 @@ class Transport:
         self._subjob = subjob
         self._buffer = buffer
         self._hello = hello
+        self._on_registered = on_registered
         self._on_operations = on_operations
         self._on_unwanted = on_unwanted
         self._on_away = on_away
@@ -282,6 +284,7 @@ class Transport:
         except (KeyError, TypeError, ValueError):
             raise Away("an answer to register without worker, heartbeat_s or poll_s") from None
         self._registered.set()
+        self._on_registered()
 
     def _ask(self, client: Client) -> List[Operation]:
         path = "/v1/worker/operations?worker=%s&after=%d&wait=%g" % (self._worker, self._answered(), self._poll_s)

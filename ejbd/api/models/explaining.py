@@ -141,7 +141,7 @@ class MoveHops(Api):
     epoch: Annotated[int, Field(description="the placement that it led to; of an end, the last one")]
     before: Annotated[int, Field(description="processors that were left; 0: none")]
     processors: Annotated[int, Field(description="processors that were come to; 0: none")]
-    seen_to_running_s: Annotated[float | None, Field(description="from the poll that saw the last new subjob")]
+    seen_to_running_s: Annotated[float | None, Field(description="from when the last new subjob was known to run")]
     started_to_running_s: Annotated[float | None, Field(description="from the batch system's start of that subjob")]
     still_s: Annotated[float | None, Field(description="from the asking for a checkpoint until all ranks ran again")]
     end_to_free_s: Annotated[float | None, Field(description="from the last rank's end until its processors were free")]

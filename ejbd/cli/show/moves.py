@@ -27,7 +27,7 @@ def _move(one: dict[str, Any], out: Output) -> None:
     begun_s = hops[0]["at_s"] if hops else None
     out.line(f"{_heading(one)}{', ' + clock(begun_s) if hops else ''}")
     for name, words in (
-        ("seen_to_running_s", "from the look that saw the last new subjob until all ranks ran"),
+        ("seen_to_running_s", "from when the last new subjob was known to run until all ranks ran"),
         ("started_to_running_s", "from the batch system's start of that subjob until all ranks ran"),
         ("still_s", "ranks stood still, from the asking for a checkpoint until all ran again"),
         ("end_to_free_s", "from the last rank's end until its processors were seen to be free"),

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
@@ -35,6 +34,7 @@ from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.protocol.proofs import new_secret
 from ejbd.manager.rules.queues import queuepause
+from ejbd.store import queries
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import IntentState, JobState
 from ejbd.store.store import Store
@@ -85,7 +85,7 @@ class Asking:
 
         def look(session: Session) -> tuple[Job, str, bool, bool]:
             subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
-            job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
+            job = queries.job(session, subjob.job_id)
             j0 = subjob.role == SubjobRole.PLACEHOLDER
             may_be_plain = j0 and standing.may_be_plain(self._context(session), job)
             return job, subjob.id, subjob.releasing, may_be_plain
@@ -130,7 +130,7 @@ class Asking:
             return None
         now = self._clock()
         subjob = session.get_one(Subjob, intent.subjob_id)
-        job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+        job = queries.job(session, intent.job_id)
         world = JobWorld(self._context(session), job)
         behind = _stands_by_for(world, subjob)
         # Without its locks it would be another run.

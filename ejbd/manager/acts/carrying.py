@@ -47,6 +47,7 @@ WRITES: dict[type[Effect], Callable[[Context, Any], Any]] = {
     fx.Promise: remembering.promise,
     fx.Keep: remembering.keep,
     fx.KeepIn: remembering.keep_in,
+    fx.KeepOnly: remembering.keep_only,
     fx.Offered: remembering.offered,
     fx.KeepRun: lambda ctx, effect: pastruns.take_in(ctx.session, [effect.run]),
     fx.ForgetCutShort: lambda ctx, effect: pastruns.forget_cut_short(ctx.session, effect.run),

@@ -11,6 +11,7 @@ from ejbd.manager.rules.ends import concluding, deaths, ending
 from ejbd.manager.rules.evolving import replacing, steps
 from ejbd.manager.rules.learning import gaps, measuring, overheads, retrying, standby
 from ejbd.manager.rules.linked import elements
+from ejbd.manager.rules.looks import heard
 from ejbd.manager.rules.placements import (
     alone,
     application,
@@ -23,6 +24,7 @@ from ejbd.manager.rules.placements import (
     setbacks,
     stopping,
 )
+from ejbd.manager.rules.planning import decide
 from ejbd.manager.rules.queues import queuepause
 from ejbd.manager.rules.requests import reports, requests
 from ejbd.manager.rules.signals import endsignal, periodic, warnings
@@ -48,6 +50,8 @@ OF_JOB: dict[type[Effect], Rule] = {
     fx.LetStandbyGo: standby.let_go,
     fx.PlanStandby: standby.plan,
     fx.AdoptAlone: alone.adopt,
+    fx.BeginOnJ0: decide.begin_on_j0,
+    fx.WorkerCame: heard.came,
     fx.AddLaunch: launching.add_launch,
     fx.Advance: application.advance,
     fx.BeginCheckpoint: stopping.begin_checkpoint,

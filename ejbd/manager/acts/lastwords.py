@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import Identity
@@ -21,7 +20,8 @@ from ejbd.manager.acts.subjobs import release
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.endcode import end_code
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.store.models import Intent, Job, Subjob
+from ejbd.store import queries
+from ejbd.store.models import Intent, Subjob
 from ejbd.store.states import STARTED_SUBJOB, JobState
 from ejbd.wire.kinds import SubjobRole
 
@@ -43,7 +43,7 @@ class _AsItsJob:
 def _as_its_job(session: Session, id: int) -> _AsItsJob:
     intent = session.get_one(Intent, id)
     subjob = session.get_one(Subjob, intent.subjob_id)
-    job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+    job = queries.job(session, intent.job_id)
     aside = subjob.role == SubjobRole.ASIDE  # back in the queue, though no look may have shown that yet
     runs = subjob.state in STARTED_SUBJOB and not aside
     return _AsItsJob(job.id, subjob.id, end_code(job) or 0, job.held or aside, runs)
@@ -125,7 +125,7 @@ def _stays_where_it_is(executor: Executor, session: Session, id: int, message: s
     """J0 cannot go back into the queue. It stays to its job's end where another job waits for it."""
     intents.failed(session, id, message, executor.clock())
     intent = session.get_one(Intent, id)
-    job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+    job = queries.job(session, intent.job_id)
     world = JobWorld(executor.context(session), job)
     j0 = world.subjob(intent.subjob_id or "")
     if j0 is not None and not awaited and not JobState(job.state).terminal:

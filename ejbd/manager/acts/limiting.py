@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.errors import BatchError
@@ -13,6 +12,7 @@ from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.raised import under_way
 from ejbd.manager.rules.learning import raising
+from ejbd.store import queries
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.wire.kinds import IntentKind
 
@@ -57,7 +57,7 @@ def _walltimes(ctx: Context, intent: Intent) -> tuple[float, float, float]:
 
 
 def _job(session: Session, intent: Intent) -> Job:
-    return session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+    return queries.job(session, intent.job_id)
 
 
 def _done(ctx: Context, id: int) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.manager.effects import SettleNumber
 from ejbd.manager.facts.batchjob.numbers import number_of
 from ejbd.manager.facts.context import Context
+from ejbd.store import queries
 from ejbd.store.models import Job, Subjob
 from ejbd.wire.kinds import SubjobRole
 from ejbd.wire.numbers import batch_number
@@ -20,11 +20,11 @@ def known(session: Session, subjob: Subjob) -> None:
     number = batch_number(subjob.batch_id)
     if subjob.role not in _ITS_OWN or number is None:
         return
-    job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
+    job = queries.job(session, subjob.job_id)
     if job.number is None:
         job.number = number
     if job.array_id is not None:
-        array = session.scalars(select(Job).where(Job.id == job.array_id)).one()
+        array = queries.job(session, job.array_id)
         array.number = array.number or job.number
 
 
@@ -42,4 +42,4 @@ def settle_both(ctx: Context, effect: SettleNumber) -> None:
 def settle_array(session: Session, job: Job) -> None:
     """That of the array of which a job is an element."""
     if job.array_id is not None and job.array_index is not None:
-        settled(session.scalars(select(Job).where(Job.id == job.array_id)).one())
+        settled(queries.job(session, job.array_id))

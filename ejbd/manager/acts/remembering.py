@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ejbd.manager.effects import Keep, KeepIn, Offered, Promise
+from ejbd.manager.effects import Keep, KeepIn, KeepOnly, Offered, Promise
 from ejbd.manager.facts.context import Context
 
 
@@ -18,6 +18,12 @@ def keep(ctx: Context, effect: Keep) -> None:
 
 def keep_in(ctx: Context, effect: KeepIn) -> None:
     getattr(ctx.memory, effect.table)[effect.key] = effect.value
+
+
+def keep_only(ctx: Context, effect: KeepOnly) -> None:
+    table = getattr(ctx.memory, effect.table)
+    for key in [key for key in list(table) if key not in effect.keys]:
+        table.pop(key, None)
 
 
 def offered(ctx: Context, effect: Offered) -> None:

@@ -21,6 +21,7 @@ from ejbd.manager.facts.queues import Failing
 from ejbd.manager.rules.learning import gaps
 from ejbd.manager.rules.planning import turns
 from ejbd.manager.rules.queues import queuepause
+from ejbd.store import queries
 from ejbd.store.flows import WORKFLOWS_TOPIC
 from ejbd.store.models import Intent, Job, Subjob, Worker, WorkflowRun
 from ejbd.store.states import IntentState, JobState, SubjobState
@@ -61,7 +62,7 @@ def unknown(ctx: Context, id: int, message: str) -> None:
     session, now = ctx.session, ctx.now
     intent = session.get_one(Intent, id)
     move_intent(session, intent, IntentState.UNKNOWN, now, reason=message)
-    job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+    job = queries.job(session, intent.job_id)
     carry_out(ctx, queuepause.not_answered(ctx, job, message))
     intent.not_before_s = now + ctx.settings.limits.settle_s
     intent.absences = 0
@@ -73,7 +74,7 @@ def refused(ctx: Context, id: int, error: BatchError) -> None:
     session, now, said = ctx.session, ctx.now, error.sentence()
     intent = session.get_one(Intent, id)
     subjob = session.get_one(Subjob, intent.subjob_id)
-    job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+    job = queries.job(session, intent.job_id)
     if refused_as_standby(ctx, intent, job, subjob, error, now):
         return
     world = JobWorld(ctx, job)
@@ -153,7 +154,7 @@ def stays(ctx: Context, id: int) -> None:
     subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
     if subjob.role == SubjobRole.PLACEHOLDER:
         return  # until its turn, which polls see
-    job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
+    job = queries.job(session, subjob.job_id)
     world = JobWorld(ctx, job)
     carry_out(world, gaps.stays(world, subjob))
 
@@ -166,7 +167,7 @@ def did_not_stay(ctx: Context, id: int, message: str) -> None:
     if subjob.role == SubjobRole.PLACEHOLDER:
         carry_out(ctx, turns.cannot_stay(ctx, subjob))
         return
-    job = session.scalars(select(Job).where(Job.id == intent.job_id)).one()
+    job = queries.job(session, intent.job_id)
     carry_out(ctx, gaps.cannot_stay(job, message))
 
 

@@ -7,6 +7,7 @@ from ejbd.manager.effects.doors import (
     AdoptStandby,
     Advance,
     BeginCheckpoint,
+    BeginOnJ0,
     CameToNothing,
     CancelJob,
     CheckpointInTime,
@@ -57,10 +58,11 @@ from ejbd.manager.effects.doors import (
     ToRanks,
     ToScript,
     TryStart,
+    WorkerCame,
 )
 from ejbd.manager.effects.flows import MoveStage, MoveWorkflow
 from ejbd.manager.effects.jobs import Apart, In, LoseWork, MoveJob, Rate, Want
-from ejbd.manager.effects.memory import Keep, KeepIn, Offered, Promise
+from ejbd.manager.effects.memory import Keep, KeepIn, KeepOnly, Offered, Promise
 from ejbd.manager.effects.placements import MoveEpoch
 from ejbd.manager.effects.rows import (
     Delete,
@@ -93,6 +95,7 @@ __all__ = [
     "Ask",
     "AskWhole",
     "BeginCheckpoint",
+    "BeginOnJ0",
     "CameToNothing",
     "CancelJob",
     "CheckpointInTime",
@@ -122,6 +125,7 @@ __all__ = [
     "InsertRows",
     "Keep",
     "KeepIn",
+    "KeepOnly",
     "KeepRun",
     "LeaveEnding",
     "LeaveSubjob",
@@ -180,6 +184,7 @@ __all__ = [
     "Wake",
     "Want",
     "Withdraw",
+    "WorkerCame",
     "note",
     "tell",
 ]

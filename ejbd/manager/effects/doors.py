@@ -84,6 +84,22 @@ class AdoptAlone(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class BeginOnJ0(Effect):
+    """J0 runs, as is known before a poll: a waiting job begins there, and one that runs may go there."""
+
+    j0: Subjob
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCame(Effect):
+    """A worker of a subjob is there, for `age_s` seconds by now. Once all are, it runs. Answers whether their word is
+    enough for that."""
+
+    subjob: Subjob
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class AddLaunch(Effect):
     """The application is to run: the whole of a command job, or one launch line of a script."""
 

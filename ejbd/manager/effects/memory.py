@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,14 @@ class KeepIn(Effect):
     table: str
     key: str
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOnly(Effect):
+    """Forget all that a table of the writer's memory has of others than these."""
+
+    table: str
+    keys: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sqlalchemy import func, select
+from sqlalchemy import BindParameter, bindparam, func, select
 
 from ejbd.manager.facts.context import Context
 from ejbd.manager.jobspec import JobSpec
@@ -15,6 +15,35 @@ from ejbd.wire.hostlists import natural
 from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole
 
 UNFINISHED_OPERATION = (OperationState.QUEUED, OperationState.LEASED)
+
+# Made once: to make a query takes as long as SQLite takes to answer it, and each word of a worker asks several.
+_OF: BindParameter[str] = bindparam("job")
+_SUBJOBS = select(Subjob).where(Subjob.job_id == _OF).order_by(Subjob.ordinal)
+_WORKERS = (
+    select(Worker).where(Worker.job_id == _OF, Worker.alive).order_by(Worker.subjob_id, Worker.registered_s, Worker.id)
+)
+_EPOCH = select(Epoch).where(Epoch.job_id == _OF).order_by(Epoch.number.desc()).limit(1)
+_LAUNCH = select(Launch).where(Launch.job_id == _OF, Launch.state == LaunchState.ACTIVE)
+_LAUNCHED = select(Launch.ordinal).where(Launch.job_id == _OF).limit(1)
+_LAST_LAUNCH = select(Launch).where(Launch.job_id == _OF).order_by(Launch.ordinal.desc()).limit(1)
+_OPERATIONS = (
+    select(Operation)
+    .where(Operation.job_id == _OF, Operation.kind.in_(bindparam("kinds", expanding=True)))
+    .order_by(Operation.seq)
+)
+_OPERATIONS_OF_EPOCH = _OPERATIONS.where(Operation.epoch == bindparam("epoch"))
+_UNFINISHED = Operation.state.in_(UNFINISHED_OPERATION)
+_OPERATIONS_ASKED = {
+    (False, False): _OPERATIONS,
+    (False, True): _OPERATIONS.where(_UNFINISHED),
+    (True, False): _OPERATIONS_OF_EPOCH,
+    (True, True): _OPERATIONS_OF_EPOCH.where(_UNFINISHED),
+}  # of one epoch, and those that are not finished
+_ENGINE = (
+    select(Operation.payload["engine"].as_string())
+    .where(Operation.job_id == _OF, Operation.kind == OperationKind.LAUNCH, Operation.epoch == bindparam("epoch"))
+    .limit(1)
+)
 
 
 @dataclass
@@ -43,8 +72,7 @@ class JobRows:
     def subjobs(self) -> list[Subjob]:
         """All subjobs of the job, J0 first."""
         if self._subjobs is None:
-            query = select(Subjob).where(Subjob.job_id == self.job.id).order_by(Subjob.ordinal)
-            self._subjobs = list(self.ctx.session.scalars(query))
+            self._subjobs = list(self.ctx.session.scalars(_SUBJOBS, {"job": self.job.id}))
         return self._subjobs
 
     def subjob(self, id: str) -> Subjob | None:
@@ -82,12 +110,8 @@ class JobRows:
     def workers(self) -> list[Worker]:
         """Workers that are believed to be alive, by subjob and node: the first node's is the first, as in sbatch."""
         if self._workers is None:
-            query = (
-                select(Worker)
-                .where(Worker.job_id == self.job.id, Worker.alive)
-                .order_by(Worker.subjob_id, Worker.registered_s, Worker.id)
-            )
-            self._workers = sorted(self.ctx.session.scalars(query), key=lambda w: (w.subjob_id, natural(w.node)))
+            found = self.ctx.session.scalars(_WORKERS, {"job": self.job.id})
+            self._workers = sorted(found, key=lambda w: (w.subjob_id, natural(w.node)))
         return self._workers
 
     def workers_of(self, subjob: str) -> list[Worker]:
@@ -98,16 +122,17 @@ class JobRows:
 
     def ready(self, subjob: Subjob) -> bool:
         """Whether every node of a subjob has a worker that answers."""
-        if subjob.state != SubjobState.RUNNING or subjob.releasing:
-            return False
+        return subjob.state == SubjobState.RUNNING and not subjob.releasing and self.all_came(subjob)
+
+    def all_came(self, subjob: Subjob) -> bool:
+        """Whether there is a worker for every processor of a subjob, in whatever state it is."""
         return sum(w.processors for w in self.workers_of(subjob.id)) >= subjob.processors
 
     @property
     def epoch(self) -> Epoch | None:
         """The latest placement."""
         if not self._epoch_loaded:
-            query = select(Epoch).where(Epoch.job_id == self.job.id).order_by(Epoch.number.desc()).limit(1)
-            self._epoch = self.ctx.session.scalars(query).first()
+            self._epoch = self.ctx.session.scalars(_EPOCH, {"job": self.job.id}).first()
             self._epoch_loaded = True
         return self._epoch
 
@@ -122,35 +147,27 @@ class JobRows:
     @property
     def launch(self) -> Launch | None:
         """The launch that is under way."""
-        query = select(Launch).where(Launch.job_id == self.job.id, Launch.state == LaunchState.ACTIVE)
-        return self.ctx.session.scalars(query).first()
+        return self.ctx.session.scalars(_LAUNCH, {"job": self.job.id}).first()
 
     @property
     def launched(self) -> bool:
         """Whether there has been any launch: of whichever run of the script, on whichever lead."""
-        return self.ctx.session.scalar(select(Launch.ordinal).where(Launch.job_id == self.job.id).limit(1)) is not None
+        return self.ctx.session.scalar(_LAUNCHED, {"job": self.job.id}) is not None
 
     @property
     def last_launch(self) -> Launch | None:
         """The launch that was asked for last, ended or not."""
-        query = select(Launch).where(Launch.job_id == self.job.id).order_by(Launch.ordinal.desc()).limit(1)
-        return self.ctx.session.scalars(query).first()
+        return self.ctx.session.scalars(_LAST_LAUNCH, {"job": self.job.id}).first()
 
     def operations(self, *kinds: OperationKind, epoch: int | None = None, unfinished: bool = False) -> list[Operation]:
-        query = select(Operation).where(Operation.job_id == self.job.id, Operation.kind.in_(kinds))
-        if epoch is not None:
-            query = query.where(Operation.epoch == epoch)
-        if unfinished:
-            query = query.where(Operation.state.in_(UNFINISHED_OPERATION))
-        return list(self.ctx.session.scalars(query.order_by(Operation.seq)))
+        query = _OPERATIONS_ASKED[epoch is not None, unfinished]
+        given = {"job": self.job.id, "kinds": kinds} | ({} if epoch is None else {"epoch": epoch})
+        return list(self.ctx.session.scalars(query, given))
 
     def runs_under(self, epoch: Epoch) -> str:
         """The engine by which the ranks of an epoch were started; "" before anything was told to a worker."""
         if epoch.number not in self._engines:
-            query = select(Operation.payload["engine"].as_string()).where(
-                Operation.job_id == self.job.id, Operation.kind == OperationKind.LAUNCH, Operation.epoch == epoch.number
-            )
-            told = self.ctx.session.scalars(query.limit(1)).first()
+            told = self.ctx.session.scalars(_ENGINE, {"job": self.job.id, "epoch": epoch.number}).first()
             if not told:
                 return ""
             self._engines[epoch.number] = told

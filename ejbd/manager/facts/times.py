@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from ejbd.core.bundling.weighing import SHARE, weighed_left
+from ejbd.core.view import BatchJobView
 from ejbd.store.models import Job, Subjob
 
 CLOCKS_S = 2.0  # what ends so near to its limit was ended by it; clocks differ a little, and Slurm tells whole seconds
@@ -22,6 +23,13 @@ def walltime_end(subjob: Subjob, now: float) -> float:
     # The batch system may have granted less, or the time was shortened.
     told = [end for end in (subjob.end_s, subjob.leave_by_s) if end is not None]
     return min([start + subjob.walltime_s, *told])
+
+
+def planned_end(start_s: float | None, seen: BatchJobView) -> float | None:
+    """When the batch system means to end a subjob, by our own clock: what it grants is told by its clock alone."""
+    if seen.end_s is None or seen.start_s is None or start_s is None:
+        return seen.end_s
+    return start_s + (seen.end_s - seen.start_s)
 
 
 def work_now(job: Job, now: float) -> float:

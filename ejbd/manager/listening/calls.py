@@ -20,9 +20,10 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.placing.mpi import mpi_of_launch
 from ejbd.manager.hands.hands import Hands
+from ejbd.manager.rules.requests import operations, requests
 from ejbd.manager.rules.requests import reports as workers
-from ejbd.manager.rules.requests import requests
-from ejbd.store.models import Job, Subjob
+from ejbd.store import queries
+from ejbd.store.models import Subjob
 from ejbd.store.store import Store
 from ejbd.wire.kinds import OperationKind
 
@@ -56,14 +57,13 @@ class WorkerCalls:
         self._clock = clock
         self._context = context
         self._seen = seen
-        self._waiting: dict[str, asyncio.Event] = {}
+        self._waiting: dict[str, set[asyncio.Event]] = {}  # calls that wait, by worker
 
     def wake(self, topics: frozenset[str]) -> None:
         """There has been a commit; workers that it has something for are waiting for their turn."""
         for topic in topics:
             if topic.startswith("worker:"):
-                call = self._waiting.get(topic.removeprefix("worker:"))
-                if call is not None:
+                for call in self._waiting.get(topic.removeprefix("worker:"), ()):
                     call.set()
 
     async def secret(self, subjob: str) -> str | None:
@@ -85,47 +85,62 @@ class WorkerCalls:
         """Operations for a worker; waits for one for up to `wait_s`."""
 
         async def has_work() -> bool:
-            return await self._store.read(lambda s: workers.has_work(s, subjob, worker, self._clock()))
+            return await self._store.read(lambda s: operations.has_work(s, subjob, worker, self._clock()))
 
-        at_once = await has_work()  # it refuses other workers, of which nothing is kept
-        self._seen[worker] = self._clock()
-        call = self._waiting.setdefault(worker, asyncio.Event())
         deadline = time.monotonic() + min(wait_s, LONGEST_WAIT_S)
-        if not at_once and wait_s <= 0:
+        worth_it = await has_work()  # it refuses other workers, of which nothing is kept
+        self._seen[worker] = self._clock()
+        if not worth_it and wait_s <= 0:
             return []
-        while True:
-            call.clear()
-            if at_once or await has_work():
-                at_once = False
-                found = await self._store.write(lambda s: run(self._context(s), workers.hand_out, subjob, worker))
-                if found:
-                    reach(CrashPoint.OPERATION_AFTER_LEASE)
-                    if any(operation["kind"] == OperationKind.RESIZE for operation in found):
-                        reach(CrashPoint.RESIZE_AFTER_LEASE)
-                    return found
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return []
-            try:
-                at_once = await asyncio.wait_for(call.wait(), min(left, self._limits.lease_s))
-            except TimeoutError:
-                pass
-            self._seen[worker] = self._clock()
+        call = asyncio.Event()
+        self._waiting.setdefault(worker, set()).add(call)
+        try:
+            while True:
+                call.clear()
+                if worth_it or await has_work():
+                    found = await self._hand_out(subjob, worker)
+                    if found:
+                        return found
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return []
+                try:
+                    worth_it = await asyncio.wait_for(call.wait(), min(left, self._limits.lease_s))
+                except TimeoutError:
+                    worth_it = False
+                self._seen[worker] = self._clock()
+        finally:
+            self._waiting[worker].discard(call)
+            if not self._waiting[worker]:
+                del self._waiting[worker]
+
+    async def _hand_out(self, subjob: str, worker: str) -> list[ToldOperation]:
+        found = await self._store.write(lambda s: run(self._context(s), operations.hand_out, subjob, worker))
+        if found:
+            reach(CrashPoint.OPERATION_AFTER_LEASE)
+            if any(operation["kind"] == OperationKind.RESIZE for operation in found):
+                reach(CrashPoint.RESIZE_AFTER_LEASE)
+        return found
 
     def _launch_file(self, session: Session, job: str, ordinal: int) -> Path:
         return self._context(session).spool_of(job).launch_file(job, ordinal)
 
     async def reports(self, subjob: str, worker: str, reports: list[dict[str, Any]]) -> int:
         """Store a worker's reports; the highest number stored. An empty list is a heartbeat."""
-        row = await self._store.read(lambda s: workers.own_worker(s, subjob, worker))
-        self._seen[worker] = self._clock()
-        if not reports:
-            return row.reports_stored
-        for report in reports:
-            if report["kind"] == "launch" and await self._store.read(
-                lambda s, r=report: r["file"] == str(self._launch_file(s, row.job_id, int(r["ordinal"])))  # type: ignore[misc]
-            ):  # so that the writer need not look
-                await asyncio.to_thread(mpi_of_launch, report["file"], self._hands.read)
+        launches = [(str(r["file"]), int(r["ordinal"])) for r in reports if r["kind"] == "launch"]
+        if launches or not reports:  # else what stores them looks which worker it is
+
+            def look(session: Session) -> tuple[int, list[str]]:
+                row = workers.own_worker(session, subjob, worker)
+                files = [file for file, n in launches if file == str(self._launch_file(session, row.job_id, n))]
+                return row.reports_stored, files
+
+            stored, files = await self._store.read(look)
+            self._seen[worker] = self._clock()
+            if not reports:
+                return stored
+            for file in files:  # so that the writer need not look
+                await asyncio.to_thread(mpi_of_launch, file, self._hands.read)
         reach(CrashPoint.REPORT_BEFORE_COMMIT)
         stored = await self._store.write(lambda s: run(self._context(s), workers.take_reports, subjob, worker, reports))
         reach(CrashPoint.REPORT_AFTER_COMMIT)
@@ -136,7 +151,7 @@ class WorkerCalls:
 
         def take(session: Session) -> ToldElastic:
             ctx = self._context(session)
-            job = session.scalars(select(Job).where(Job.id == workers.of_subjob(session, subjob).job_id)).one()
+            job = queries.job(session, workers.of_subjob(session, subjob).job_id)
             if call["call"] != "show":
                 run(ctx, requests.resize, job.id, call["to"], job.user, call["by"], call["key"])
             return told_elastic(JobWorld(ctx, job))

@@ -1,10 +1,10 @@
 """When the batch system is polled: by the timer, and sooner where a worker has reported what only a poll makes use of.
 
-A subjob that has started reports so by its worker, seconds before the timer would find it. A worker that leaves reports
-that processors are about to be free. Early looks are few whatever happens: some in a row, and in the long run one for
-every two of the timer's. So a poll with what comes in between is three commands at most. After any look the timer
-begins anew. A batch system that tells its changes by itself is looked at for each, since that costs it no command. All
-times are the event loop's: its clock is never set.
+A worker that leaves reports that processors are about to be free. A start needs a look only where the workers' word is
+not enough (:mod:`ejbd.manager.rules.looks.heard`). Early looks are few whatever happens: some in a row, and in the long
+run one for every two of the timer's. So a poll with what comes in between is three commands at most. After any look the
+timer begins anew. A batch system that tells its changes by itself is looked at for each, since that costs it no
+command. All times are the event loop's: its clock is never set.
 """
 
 from __future__ import annotations

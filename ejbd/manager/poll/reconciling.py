@@ -18,12 +18,12 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.roster import OPEN_SUBJOB, Roster
 from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.manager.facts.tags import is_ours
+from ejbd.manager.facts.times import planned_end
 from ejbd.manager.rules.looks import changes, doubles, observe, uncancelled
 from ejbd.manager.rules.looks.observe import (
     FORGOTTEN_S,
     find_empty_subjobs,
     find_silent_workers,
-    planned_end,
     seen_of,
 )
 from ejbd.store.models import Job, Subjob
@@ -132,7 +132,7 @@ class Reconciler:
         It says so of the many, and saves loading each of them. A subjob that it does not know goes to :func:`look`, and
         nothing is done here that is not what `look` does.
         """
-        if seen is None or row.missing_since_s is not None or row.elements is not None:
+        if seen is None or row.missing_since_s is not None or row.heard_s is not None or row.elements is not None:
             return False
         if row.state == SubjobState.RUNNING:
             if seen.share:  # of a pool: what it has may be other than what its ranks are on

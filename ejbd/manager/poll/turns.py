@@ -81,12 +81,12 @@ def look(turns: Turns, view: ClusterView, roster: Roster, on: Collection[str], f
         for queues in groups:
             yield from _look(turns, view, roster, marks, queues, usable, on, found, staying)
         turns.rows = jobs
-    for rows in roster.subjobs.values():
-        for row in rows:
+    for job in roster.jobs.values():  # in order of arrival: not all may go at one poll
+        if job.held:  # a user's hold is not let go with it
+            continue
+        for row in roster.subjobs.get(job.id, ()):
             if row.stays and row.id not in staying and row.state == SubjobState.PENDING and not row.releasing:
-                job = roster.jobs.get(row.job_id)
-                if job is not None and not job.held:  # a user's hold is not let go with it
-                    found.go.append(row)
+                found.go.append(row)
     turns.said = {id: at_s for id, at_s in turns.said.items() if id in staying}
     turns.refused &= {row.id for rows in roster.subjobs.values() for row in rows} if turns.refused else set()
 

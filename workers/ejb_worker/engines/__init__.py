@@ -7,10 +7,9 @@ from typing import Dict, List
 
 from .application import ApplicationEngine
 from .base import Engine, EngineError
-from .dmtcp import DmtcpEngine
 from .dmtcp_tools import build_of_node
 from .none import NoneEngine
-from .offered import OfferedProfile
+from .offered import Offered, OfferedDmtcp, OfferedProfile
 from .site import MODULES
 
 __all__ = ["ENGINES", "build_of_node", "engine"]
@@ -33,7 +32,7 @@ def _site_engines() -> List[Engine]:
 
 ENGINES: Dict[str, Engine] = {
     engine.name: engine
-    for engine in (*_site_engines(), ApplicationEngine(), DmtcpEngine(), OfferedProfile(), NoneEngine())
+    for engine in (*_site_engines(), ApplicationEngine(), OfferedDmtcp(), OfferedProfile(), NoneEngine())
 }
 
 
@@ -43,8 +42,6 @@ def engine(name: str) -> Engine:
         found = ENGINES[name]
     except KeyError:
         raise EngineError("engine %s is not known to this worker (known: %s)" % (name, ", ".join(ENGINES))) from None
-    if type(found) is OfferedProfile:
-        from .profile import ProfileEngine  # its modules would stay in the memory of every worker
-
-        found = ENGINES[name] = ProfileEngine()
+    if isinstance(found, Offered):
+        found = ENGINES[name] = found.engine()
     return found

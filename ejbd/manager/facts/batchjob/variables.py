@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-from sqlalchemy import select
 
 from ejbd.core.placing import Seat
 from ejbd.manager.facts.batchjob.numbers import number_of
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.indices import Indices
+from ejbd.store import queries
 from ejbd.store.models import Job, Launch, Subjob, Worker
 from ejbd.wire.hostlists import fold
 
@@ -37,7 +37,7 @@ def element_of(world: JobWorld) -> tuple[str, int] | None:
     job = world.job
     if job.array_id is None or job.array_index is None:
         return None
-    array = world.ctx.session.scalars(select(Job).where(Job.id == job.array_id)).one()
+    array = queries.job(world.ctx.session, job.array_id)
     return number_of(array), job.array_index
 
 

@@ -56,6 +56,7 @@ class SubjobRow(NamedTuple):
     start_s: float | None
     end_s: float | None
     planned_start_s: float | None
+    heard_s: float | None
     exit_code: int | None
     reason: str
     missing_since_s: float | None

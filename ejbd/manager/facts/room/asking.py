@@ -16,7 +16,12 @@ from ejbd.manager.facts.room.windows import Room, margins
 
 def ask(world: JobWorld, situation: Situation, room: Room) -> Question:
     """What the policy is asked about this job now, with the slots that it may use of what there is room for."""
-    return _asked(world, situation, () if _needs_none(situation) else room.allowed(world).windows.slots())
+    return _asked(world, situation, room.allowed(world).windows.slots())
+
+
+def asked_of_start(world: JobWorld) -> Question:
+    """What the policy is asked about a job when J0 runs: it needs no slots."""
+    return _asked(world, Situation.PLACEHOLDER_STARTED, ())
 
 
 def answered(world: JobWorld, situation: Situation, room: Room) -> tuple[Question, Decision]:
@@ -39,10 +44,6 @@ def answered(world: JobWorld, situation: Situation, room: Room) -> tuple[Questio
         question = replace(question, place=place)
         decision = question.answer()
     return question, decision
-
-
-def _needs_none(situation: Situation) -> bool:
-    return situation is Situation.PLACEHOLDER_STARTED
 
 
 def _asked(world: JobWorld, situation: Situation, slots: tuple[BackfillSlot, ...]) -> Question:

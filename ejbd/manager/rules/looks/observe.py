@@ -8,7 +8,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import defer
 
 from ejbd.batch.base import BatchEnd
-from ejbd.core.policy import Situation
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.manager.effects import (
     AdoptAlone,
@@ -22,6 +21,7 @@ from ejbd.manager.effects import (
     GapBegun,
     GiveUp,
     KeepIn,
+    KeepOnly,
     LeaveSubjob,
     LostWorker,
     MoveJob,
@@ -42,13 +42,12 @@ from ejbd.manager.facts.homes import lives_elsewhere
 from ejbd.manager.facts.jobworld import JobWorld, begins_again
 from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.manager.facts.operations import leaves
-from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.tags import is_ours
-from ejbd.manager.facts.times import CLOCKS_S
+from ejbd.manager.facts.times import CLOCKS_S, planned_end
 from ejbd.manager.hands import orders
-from ejbd.manager.rules.looks import changes, suspensions
+from ejbd.manager.rules.looks import changes, heard, suspensions
 from ejbd.store.models import Job, Subjob, Worker
-from ejbd.store.states import STARTED_SUBJOB, TERMINAL_JOB, EpochState, JobState, SubjobState
+from ejbd.store.states import STARTED_SUBJOB, EpochState, JobState, SubjobState
 from ejbd.wire.kinds import AS_ASKED, EventKind, JobKind, OperationKind, SubjobRole
 
 FORGOTTEN_S = 60.0  # after which a batch system may have forgotten a job that has ended (Slurm's MinJobAge: 300 s)
@@ -103,6 +102,8 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
     elif seen.state.holds_processors:
         if subjob.state in (SubjobState.PLANNED, SubjobState.PENDING):
             yield from _started(world, subjob, seen)
+        elif subjob.heard_s is not None:
+            yield from heard.shown(world, subjob, _start(ctx, subjob, seen), seen)
         else:
             if (end_s := planned_end(subjob.start_s, seen)) is not None:
                 yield note(subjob, end_s=end_s)
@@ -110,7 +111,7 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
                 yield note(subjob, processors=seen.processors, nodes=list(seen.nodes), reason=seen.reason)
                 yield note(world.job, reason=seen.reason)
         yield from suspensions.look(world, subjob, seen)
-    else:
+    elif ctx.view is None or not heard.is_news_to(ctx.view, subjob):
         if subjob.state in STARTED_SUBJOB and subjob.role == SubjobRole.RIGID:
             yield from _waits_again(world, subjob)
         elif subjob.state == SubjobState.RUNNING and subjob.role == SubjobRole.ASIDE:
@@ -137,13 +138,6 @@ def _start(ctx: Context, subjob: Subjob, seen: BatchJobView) -> float:
     asked_s = subjob.submit_s if subjob.submit_s is not None else subjob.created_s
     earliest_s = asked_s if ctx.looked_s is None else max(asked_s, ctx.looked_s)
     return min(max(seen.start_s, earliest_s - CLOCKS_S), ctx.now)
-
-
-def planned_end(start_s: float | None, seen: BatchJobView) -> float | None:
-    """When the batch system means to end a subjob, by our own clock: what it grants is told by its clock alone."""
-    if seen.end_s is None or seen.start_s is None or start_s is None:
-        return seen.end_s
-    return start_s + (seen.end_s - seen.start_s)
 
 
 def _nobody_knows(world: JobWorld, subjob: Subjob) -> Effects[None]:
@@ -185,7 +179,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[Non
     start_s = _start(ctx, subjob, seen)
     end_s = planned_end(start_s, seen)
     end_s = end_s if end_s is not None else start_s + subjob.walltime_s
-    yield note(subjob, start_s=start_s, end_s=end_s, nodes=list(seen.nodes))
+    yield note(subjob, start_s=start_s, end_s=end_s, nodes=list(seen.nodes), heard_s=None)
     yield MoveSubjob(subjob, SubjobState.RUNNING, data={"nodes": list(seen.nodes)})
     if subjob.role == SubjobRole.STANDBY:
         yield Release(subjob, "it was let begin at the batch system, and it is not its turn")
@@ -199,16 +193,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[Non
             yield GapBegun(job, subjob)
             yield PlanStandby()
         return
-    if subjob.role == SubjobRole.SUBJOB and not subjob.releasing:
-        j0 = world.placeholder
-        on_j0 = j0 is not None and j0.id in job.members and not (world.may_widen and not world.others_wait)
-        if JobState(job.state) in TERMINAL_JOB or on_j0:
-            if world.evolving is None or JobState(job.state) in TERMINAL_JOB:
-                yield Release(subjob, "it came too late")
-        elif world.evolving is None:  # such a job wants it when its step begins
-            # What moves as a whole leaves the old place for the new one.
-            whole = node_limit.node_room(world, Situation.RUNNING) is not None and node_limit.can_move(world)
-            yield Want(job, [subjob.id] if whole else [*job.members, subjob.id])
+    yield from heard.joins(world, subjob)
 
 
 def _rigid_runs(world: JobWorld, subjob: Subjob) -> Effects[None]:
@@ -392,6 +377,7 @@ def find_silent_workers(ctx: Context) -> Effects[None]:
         .options(defer(Job.spec))
     )
     stopped = _suspended(ctx)
+    yield KeepOnly("seen", frozenset(ctx.session.scalars(select(Worker.id).where(Worker.alive))))
     for worker, job in list(ctx.session.execute(query)):
         if worker.subjob_id in stopped:  # it cannot speak: its silence begins when it may run on
             yield KeepIn("seen", worker.id, ctx.now)

@@ -45,7 +45,7 @@ from ejbd.manager.facts.listing.rows import JobRow
 from ejbd.manager.facts.losing import why_stopped
 from ejbd.manager.facts.placing import movability as moving
 from ejbd.manager.facts.queues import own_part, start_pauses
-from ejbd.manager.facts.room.asking import answered, ask, resumes
+from ejbd.manager.facts.room.asking import answered, asked_of_start, resumes
 from ejbd.manager.facts.room.windows import Room, margins
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.rules.planning.decisions import is_news, record
@@ -181,10 +181,8 @@ class Decider:
         job = world.job
         j0 = world.placeholder
         if j0 is not None and j0.state == SubjobState.RUNNING:
-            if j0.id not in job.members and not (yield GivesBackLate(j0)):
-                question = ask(world, Situation.PLACEHOLDER_STARTED, self.room)
-                yield from record(world, question, question.answer())
-                yield from _go_to_placeholder(world, j0)
+            if j0.id not in job.members:
+                yield from _begin_on_j0(world, j0)
             return
         if j0 is None:
             yield EnsurePlaceholder()
@@ -210,7 +208,7 @@ class Decider:
         job, now = world.job, self.ctx.now
         j0 = world.placeholder
         if j0 is not None and j0.state == SubjobState.RUNNING and j0.id not in job.members:
-            yield from self._placeholder_started(world, j0)
+            yield from _placeholder_started(world, j0)
             return
         if (yield LeavesWhatEnds()) or (yield SavesInTime()):
             return
@@ -226,13 +224,21 @@ class Decider:
         settings = self.ctx.queue_settings(job.queue)
         if world.awaited or now < job.not_before_s or len(job.members) >= settings.max_subjobs:
             return
-        if self._starts_paused(job):
+        if self._starts_paused(job) or self._begins(world):
             return
         question, decision = answered(world, Situation.RUNNING, self.room)
         yield from record(world, question, decision)
         room = settings.max_subjobs - len(job.members)
         if decision.kind is DecisionKind.EXPAND and len(decision.requests) <= room:
             yield from self._request(world, question, decision)
+
+    def _begins(self, world: JobWorld) -> bool:
+        """Whether a job is about to launch on what has begun since the last poll. It would wait for what it asks for
+        now (:meth:`JobWorld.awaited`)."""
+        if world.epoch is not None:
+            return False
+        came = [worker.registered_s for id in world.job.members for worker in world.workers_of(id)]
+        return self.ctx.looked_s is None or max(came, default=0.0) > self.ctx.looked_s
 
     def present(self, world: JobWorld) -> Decision:
         """What the policy says now about a job that waits or runs."""
@@ -270,24 +276,6 @@ class Decider:
             return
         yield Want(world.job, [anchor.id])
         yield SetAside(j0, "it ends, nothing runs on it, and the script goes on in its own subjob")
-
-    # -- J0 starts, subjobs end ---------------------------------------------------------------------------------------
-
-    def _placeholder_started(self, world: JobWorld, j0: Subjob) -> Effects[None]:
-        if world.moving:
-            return  # the move that is under way is brought to its end first
-        question = ask(world, Situation.PLACEHOLDER_STARTED, self.room)
-        decision = question.answer()
-        yield from record(world, question, decision)
-        if decision.kind is DecisionKind.KEEP_SUBJOBS:
-            yield SetAside(j0, "the job completes earlier without J0")
-        elif decision.kind is DecisionKind.START_ON_PLACEHOLDER:
-            epoch = world.live_epoch
-            if epoch is not None:
-                yield StartOver(epoch, "starting over on J0")
-            yield from _go_to_placeholder(world, j0)
-        else:
-            yield from _go_to_placeholder(world, j0)
 
 
 def _leaves(world: JobWorld, on_j0: bool) -> Effects[bool]:
@@ -329,6 +317,43 @@ def _evolve(job: Job) -> Effects[None]:
     if job.state == JobState.RUNNING:
         yield SignalsInTime()
         yield CheckpointInTime()
+
+
+def begin_on_j0(world: JobWorld, j0: Subjob) -> Effects[None]:
+    """As :class:`~ejbd.manager.effects.BeginOnJ0`: what a poll does about a J0 that has begun."""
+    job = world.job
+    if not job.elastic or j0.id in job.members:
+        return
+    if job.state == JobState.WAITING:
+        yield from _begin_on_j0(world, j0)
+    elif job.state == JobState.RUNNING:
+        yield from _placeholder_started(world, j0)
+
+
+def _begin_on_j0(world: JobWorld, j0: Subjob) -> Effects[None]:
+    if (yield GivesBackLate(j0)):
+        return
+    question = asked_of_start(world)
+    yield from record(world, question, question.answer())
+    yield from _go_to_placeholder(world, j0)
+
+
+def _placeholder_started(world: JobWorld, j0: Subjob) -> Effects[None]:
+    """A job that runs on subjobs has its J0."""
+    if world.moving:
+        return  # the move that is under way is brought to its end first
+    question = asked_of_start(world)
+    decision = question.answer()
+    yield from record(world, question, decision)
+    if decision.kind is DecisionKind.KEEP_SUBJOBS:
+        yield SetAside(j0, "the job completes earlier without J0")
+    elif decision.kind is DecisionKind.START_ON_PLACEHOLDER:
+        epoch = world.live_epoch
+        if epoch is not None:
+            yield StartOver(epoch, "starting over on J0")
+        yield from _go_to_placeholder(world, j0)
+    else:
+        yield from _go_to_placeholder(world, j0)
 
 
 def _go_to_placeholder(world: JobWorld, j0: Subjob) -> Effects[None]:

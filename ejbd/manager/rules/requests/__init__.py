@@ -1,1 +1,1 @@
-"""Requests of users, and reports of workers."""
+"""Requests of users, what workers are told to do, and their reports."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from ejbd.core.walltime import parse_walltime
@@ -25,6 +25,7 @@ from ejbd.manager.effects import (
     Flush,
     In,
     Insert,
+    KeepIn,
     LostWorker,
     MoveOperation,
     NoteMemory,
@@ -36,6 +37,7 @@ from ejbd.manager.effects import (
     TakeSample,
     TakeWarning,
     Wake,
+    WorkerCame,
     note,
     tell,
 )
@@ -44,10 +46,11 @@ from ejbd.manager.facts import deaths as causes
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.endcode import exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.operations import ToldOperation, leaves
+from ejbd.manager.facts.operations import leaves
 from ejbd.manager.facts.placing.ranks import speaks_for
 from ejbd.manager.hands.files import Reads
 from ejbd.manager.protocol.worker_models import Report
+from ejbd.store import queries
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
@@ -71,11 +74,15 @@ def _open(subjob: Subjob | None, subjob_id: str) -> Subjob:
     return subjob
 
 
+# One question for both, made once: every worker asks it every few seconds.
+_BOTH = (
+    select(Subjob, Worker).outerjoin(Worker, Worker.id == bindparam("worker")).where(Subjob.id == bindparam("subjob"))
+)
+
+
 def own_worker(session: Session, subjob_id: str, worker_id: str) -> Worker:
     """The worker `worker_id`, if it is of this subjob."""
-    # One question for both: every worker asks it every few seconds.
-    both = select(Subjob, Worker).outerjoin(Worker, Worker.id == worker_id).where(Subjob.id == subjob_id)
-    found = session.execute(both).one_or_none()
+    found = session.execute(_BOTH, {"worker": worker_id, "subjob": subjob_id}).one_or_none()
     subjob = _open(found and found[0], subjob_id)
     worker: Worker | None = found and found[1]
     if worker is None:
@@ -91,7 +98,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
     """A worker says that it is there; returns its id. A second boot on the same node replaces the first."""
     session = ctx.session
     subjob = of_subjob(session, subjob_id)
-    job = session.scalars(select(Job).where(Job.id == subjob.job_id)).one()
+    job = queries.job(session, subjob.job_id)
     world = JobWorld(ctx, job)
     given_up = select(Worker.id).where(
         Worker.subjob_id == subjob.id, Worker.node == request["node"], Worker.boot == request["boot"], ~Worker.alive
@@ -135,7 +142,8 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
     )
     yield Offered(worker.node, offer)
     world = JobWorld(ctx, job)
-    if subjob.state != SubjobState.RUNNING:
+    known = yield In(world, WorkerCame(subjob, request.get("age_s") or 0.0))
+    if not known and subjob.state != SubjobState.RUNNING:
         yield Wake((STARTED_TOPIC,))
     if subjob.releasing or JobState(job.state).terminal or job.state == JobState.ENDING:
         yield Order(worker, OperationKind.EXIT, exit_payload(job, subjob))
@@ -153,45 +161,14 @@ def _end_leases(session: Session, worker: Worker, now: float) -> Effects[None]:
         yield note(operation, lease_until_s=now)
 
 
-def hand_out(ctx: Context, subjob_id: str, worker_id: str) -> Effects[list[ToldOperation]]:
-    """The operations that wait for this worker, now leased to it."""
-    session = ctx.session
-    worker = own_worker(session, subjob_id, worker_id)
-    query = (
-        select(Operation)
-        .where(Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED)))
-        .order_by(Operation.seq)
-    )
-    found: list[ToldOperation] = []
-    for operation in session.scalars(query):
-        if operation.state == OperationState.LEASED and (operation.lease_until_s or 0) > ctx.now:
-            continue
-        yield MoveOperation(operation, OperationState.LEASED)
-        # Not again while it may still be at it: a checkpoint takes its time.
-        lease_s = max(ctx.settings.limits.lease_s, float(operation.payload.get("timeout_s", 0.0)))
-        yield note(operation, lease_until_s=ctx.now + lease_s)
-        found.append(
-            {"seq": operation.seq, "kind": operation.kind, "epoch": operation.epoch, "payload": operation.payload}
-        )
-    return found
-
-
-def has_work(session: Session, subjob_id: str, worker_id: str, now: float) -> bool:
-    """Whether :func:`hand_out` would find anything; reads only."""
-    worker = own_worker(session, subjob_id, worker_id)
-    query = select(Operation.state, Operation.lease_until_s).where(
-        Operation.worker_id == worker.id, Operation.state.in_((OperationState.QUEUED, OperationState.LEASED))
-    )
-    return any(row.state == OperationState.QUEUED or (row.lease_until_s or 0) <= now for row in session.execute(query))
-
-
 def take_reports(ctx: Context, subjob_id: str, worker_id: str, reports: list[dict[str, Any]]) -> Effects[int]:
     """Store what a worker tells, each report once, and act on it. Returns the highest number stored."""
     session = ctx.session
     worker = own_worker(session, subjob_id, worker_id)
-    yield note(worker, last_seen_s=ctx.now)
-    job = session.scalars(select(Job).where(Job.id == worker.job_id)).one()
+    yield KeepIn("seen", worker.id, ctx.now)
+    job = queries.job(session, worker.job_id)
     world = JobWorld(ctx, job)
+    yield note(worker, last_seen_s=ctx.now)  # written with the number of what it tells: no look is between
     for report in sorted(reports, key=lambda r: int(r["n"])):
         if report["n"] != worker.reports_stored + 1:
             continue  # told before, or the one in between is still to come
@@ -268,7 +245,7 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[No
     if report.get("code") and told_s is not None:
         world.told_s = min(told_s, world.told_s or told_s)
     if kind == "result":
-        yield from _result(world, worker, report)
+        yield from take_result(world, worker, report)
     elif kind == "rank-exit":
         if report.get("memory"):
             yield NoteMemory(worker, int(report["epoch"]), int(report["rank"]))
@@ -307,7 +284,8 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[No
         )
 
 
-def _result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[None]:
+def take_result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[None]:
+    """A worker has done what it was told, or has failed to."""
     session, now = world.ctx.session, world.ctx.now
     operation = session.get(Operation, int(report["seq"]))
     if operation is None or operation.worker_id != worker.id:
