@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
@@ -11,24 +12,26 @@ from tests.fakes.api_server import ApiServer
 
 
 def test_the_same_port_is_taken_again(tmp_path: Path) -> None:
-    addresses = []
-    for _ in range(2):
-        server = ApiServer(tmp_path)
-        addresses.append(server.servers.url)
-        server.close()
-    assert addresses[0] == addresses[1]
+    # A port that is free again may be another process's a moment later: then the next try shows it.
+    for _ in range(5):
+        addresses = []
+        for _ in range(2):
+            server = ApiServer(tmp_path)
+            addresses.append(server.servers.url)
+            server.close()
+        if addresses[0] == addresses[1]:
+            return
+    pytest.fail("never the same port twice")
 
 
 def test_a_port_that_another_has_by_then_keeps_no_daemon_from_starting(tmp_path: Path) -> None:
-    server = ApiServer(tmp_path)
-    before = server.servers.url
-    server.close()
     with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", int(before.rpartition(":")[2])))
+        other.bind(("127.0.0.1", 0))
         other.listen()
+        before = other.getsockname()[1]
+        (tmp_path / "ports").write_text(json.dumps({"127.0.0.1:0": before}))
         server = ApiServer(tmp_path)
-        after = server.servers.url
+        after = int(server.servers.url.rpartition(":")[2])
         server.close()
     assert after != before
 
