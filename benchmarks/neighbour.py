@@ -1,13 +1,14 @@
 """For how long one user of the machine keeps a daemon from all others, and how large it grows by that.
 
-    python benchmarks/neighbour.py [--before TREE] [--streams 2048]
+    python benchmarks/neighbour.py [--before TREE] [--streams 2048] [--bodies]
 
 A daemon of its own on the embedded cluster, with a state folder that is removed at the end. Each attack is one or a few
 requests by a user with the number 65534, which may not submit, or by the holder of a token that only looks; meanwhile
 another process asks for the daemon's health on a new connection each time, ten times a second. Told are the longest
 that it waited for an answer (seconds; a connection that is refused or reset counts until one is answered), and the
 daemon's resident memory afterwards (MB). `--before`: a checkout of an earlier commit with its own .venv: its daemon is
-treated alike first. It has to run as root, which may become another user.
+treated alike first. `--bodies`: each route that takes large bodies gets 8 MB of each kind of bytes instead, of the
+daemon's own user. It has to run as root, which may become another user.
 """
 
 from __future__ import annotations
@@ -116,6 +117,15 @@ def _as_stranger(site: Site, body: str, path: str = "/v1/jobs") -> None:
     os.waitpid(child, 0)
 
 
+def _as_owner(site: Site, path: str, body: str) -> None:
+    connection = Unix(site.socket)
+    try:
+        connection.request("POST", path, body.encode(), {"Content-Type": "application/json"})
+        connection.getresponse().read()
+    except OSError:
+        pass  # refused before its end
+
+
 def _by_token(site: Site, body: str) -> None:
     host, _, port = site.url.rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=BOUND_S)
@@ -162,6 +172,46 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
+BODY_BYTES = 8 * 1024 * 1024 - 4096
+# A script of each of these, and what is no JSON at all behind a script's beginning.
+SCRIPT_BYTES = {
+    **{
+        f"{unit!r}": unit
+        for unit in ("x", " ", "\n", "\t", '"', "\\", "'", "`", "$(", "${", "((", "[", "{", "#", ";", "|", "&", "<<x\n")
+    },
+    **{
+        f"{unit!r}": unit
+        for unit in ("\0", "\x7f", "\u00e4", "\u2028", "\U0001f600", "\\\n", "a=b ", "x\n", "x;", "if x\n")
+    },
+    "lines of echo": 'echo "step of \\"run\\"" >> "$LOG"\n',
+    "lines of #SBATCH": "#SBATCH -n 2\n",
+    "lines of srun": "srun ./x\n",
+    "functions": "f() { srun ./x; }\n",
+    "loops": "for a in 1 2; do\n",
+}
+RAW_BYTES = ("[", "{", "[]", '""', ",", '"', "\\", " ", "0", "1,", '["",', '{"a":', "\u00e4", "-", "e", "nul")
+LARGE_ROUTES = ("/v1/jobs/plan", "/v1/jobs", "/v1/workflows/check", "/v1/workflows", "/v1/history")
+
+
+def _bodies() -> dict[str, Attack]:
+    """8 MB of each kind of bytes, to each route that takes them."""
+    found: dict[str, Attack] = {}
+
+    def add(path: str, what: str, head: str, unit: str, tail: str) -> None:
+        size = len(json.dumps(unit)) - 2 if tail else len(unit.encode())
+        held = unit * (BODY_BYTES // max(1, size))
+        found[f"{what}, {path}"] = lambda site: _as_owner(
+            site, path, head + (json.dumps(held)[1:-1] if tail else held) + tail
+        )
+
+    for path in LARGE_ROUTES:
+        for what, unit in SCRIPT_BYTES.items():
+            add(path, f"a script of {what}", '{"cwd": "/", "script": "#!/bin/bash\\n#SBATCH -n 2 -t 5\\n', unit, '"}')
+        for unit in RAW_BYTES:
+            add(path, f"{unit!r}", '{"cwd": "/", "script": ', unit, "")
+    return found
+
+
 def _watch(url: str, quiet: Event, told: multiprocessing.Queue[float]) -> None:
     """The longest wait for an answer, by new connections, until `quiet`."""
     host, _, port = url.rpartition(":")
@@ -201,12 +251,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, help="a checkout of an earlier commit, with its .venv")
     parser.add_argument("--streams", type=int, default=2048)
+    parser.add_argument(
+        "--bodies", action="store_true", help="8 MB of each kind of bytes to each route that takes them"
+    )
     options = parser.parse_args()
     if os.geteuid() != 0:
         raise SystemExit("neighbour.py: only root can be two users; run it with sudo")
     print(machine())
     trees = {"before": options.before, "now": ROOT} if options.before else {"now": ROOT}
     attacks = {**ATTACKS, f"{options.streams} event streams of one token": lambda s: _streams(s, options.streams)}
+    if options.bodies:
+        attacks = _bodies()
     for name, tree in trees.items():
         print(f"{name}: the longest that others waited (s), memory afterwards (MB)")
         with tempfile.TemporaryDirectory(prefix="ejb-neighbour-") as folder:

@@ -105,6 +105,28 @@ def test_values_are_counted_alike_in_whatever_pieces_they_come(size: int) -> Non
         assert (values.count, values.too_many) == (10, ""), text
 
 
+@pytest.mark.parametrize("unit", [r"\"", r"\\", r"\\\"", "x"])
+def test_a_long_text_is_counted_in_one_pass(unit: str) -> None:
+    body = ('{"script": "' + unit * (400_000 // len(unit)) + '"}').encode()
+    values = Values()
+    begun = time.thread_time()
+    for at in range(0, len(body), 65_536):
+        values.feed(body[at : at + 65_536])
+    assert (values.count, values.too_many) == (1, "")
+    assert time.thread_time() - begun < BOUND_S / 10, "looked at again for each quote in it: minutes"
+
+
+@pytest.mark.parametrize("size", [1, 64, 1_000_000])
+@pytest.mark.parametrize(
+    ("text", "why"), [('["a",' * 65, "inside each other"), ('""' * 9, "no JSON"), ("[1,2]" * 65, "")]
+)
+def test_depth_and_texts_are_counted_alike_in_whatever_pieces_they_come(text: str, why: str, size: int) -> None:
+    values = Values()
+    for at in range(0, len(text), size):
+        values.feed(text.encode()[at : at + size])
+    assert why in values.too_many and bool(why) == bool(values.too_many)
+
+
 def test_a_body_of_more_values_than_any_request_has_is_refused(server: ApiServer) -> None:
     with unix(server) as local:
         body = '{"cwd": "/", "command": [' + "1," * (MOST_VALUES + 10) + "1]}"

@@ -131,3 +131,11 @@ def test_a_thousand_refusals_are_told_in_a_short_answer() -> None:
         reading.elastic_spec()
     assert len(caught.value.details["also"]) == 21
     assert caught.value.details["also"][-1] == "and 979 more"
+
+
+def test_a_script_too_long_to_be_read_is_passed_through() -> None:
+    script = "#!/bin/bash\n#SBATCH -n 4 -t 5\nsrun ./a\n" + "x\n" * 4_000_000
+    begun = time.thread_time()
+    refusals = read(JobRequest(cwd="/", script=script, script_name="long")).refusals
+    assert [(refusal.where, refusal.doubt) for refusal in refusals] == [("script", True)]
+    assert time.thread_time() - begun < 5, "it was read all the same: half a minute"

@@ -41,6 +41,7 @@ _END_OF_COMMAND = re.compile(r"[;|&)`\n]")
 _IN_TEXT = re.compile(rf"(?<![\w./$-])(?:{_NAMES})(?![\w.=-])")
 _MOST_LAUNCHES, _MOST_VARIABLES, _MOST_WORDS = 10_000, 1000, 100
 _LONGEST_NAME = 100  # of a variable that is looked at
+_LONGEST_SCRIPT = 500_000  # characters; the worst of that length take three seconds of a processor
 _DOUBT_HINT = "start it by srun, mpirun or mpiexec; --elastic on, if that happens where EJB does not look"
 _PASS_HINT = "remove it, or pass the job through with --elastic off"
 _OPEN = {"if": "fi", "while": "done", "until": "done", "{": "}"}
@@ -93,6 +94,9 @@ def read_script(script: str, processors: int) -> Sight:
     if not is_shell(script):
         body = "\n".join(line for line in script.split("\n") if not line.lstrip().startswith("#"))
         return Sight(doubt=None if _IN_TEXT.search(body) else _unseen())
+    if len(script) > _LONGEST_SCRIPT:
+        message = f"a script of more than {_LONGEST_SCRIPT:,} characters is not read"
+        return Sight(doubt=Refusal("script", message, "leave data in files, or say --elastic on", doubt=True))
     seen = _Look(script, processors)
     try:
         refusals = tuple(seen.run())
