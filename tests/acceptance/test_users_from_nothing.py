@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import site
 import socket
@@ -37,10 +38,13 @@ for name in proc dev sys; do mount --rbind "/$name" "$1/root/$name"; done
 mount -t tmpfs -o mode=1777 tmpfs "$1/root/tmp"
 mkdir "$1/root/tmp/given"
 cp "$2"/* "$1/root/tmp/given/"
-shift
-given=$1
-shift
-exec chroot "$(dirname "$given")/copy/root" "$@"
+if ! [ -e "$1/root$3" ]; then  # the checkout is below /tmp
+    mkdir -p "$1/root$3"
+    mount --bind -o ro "$3" "$1/root$3"
+fi
+root=$1/root
+shift 3
+exec chroot "$root" "$@"
 """
 # What systemd does with the three units: the socket with its mode and owner, its service with that as standard input,
 # and the daemon as its user.
@@ -124,8 +128,8 @@ def without_overlays(folder: Path) -> str:
     ).returncode:
         return f"/usr/bin/python3 is no Python {version} with venv"
     argv = ["unshare", "--mount", "--propagation=private", "sh", "-c", _COPY.replace("exec chroot", "exec true chroot")]
-    done = subprocess.run([*argv, "sh", str(folder / "copy"), str(folder / "given")], capture_output=True, text=True,
-                          timeout=60, check=False)  # fmt: skip
+    argv += ["sh", str(folder / "copy"), str(folder / "given"), str(ROOT)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return f"no overlay of the root can be mounted: {done.stderr.strip()}" if done.returncode else ""
 
 
@@ -146,12 +150,13 @@ def test_ten_commands_lead_from_nothing_to_two_users_jobs(tmp_path: Path) -> Non
     packages = next(path for path in site.getsitepackages() if path.endswith("site-packages"))
     first, pip, _ = commands[0].partition(" && /opt/ejb/.venv/bin/pip install ")
     assert pip
-    installed = _INSTALLED.format(root=ROOT, packages=packages)
+    installed = _INSTALLED.format(root=shlex.quote(str(ROOT)), packages=shlex.quote(packages))
     (given / "commands").write_text("\n".join([f"{first} --without-pip", installed, *commands[1:]]) + "\n")
     if reason := without_overlays(tmp_path):
         pytest.skip(reason)
     script = ROOT / "tests" / "acceptance" / "site_from_nothing.sh"
-    argv = ["unshare", "--mount", "--propagation=private", "sh", "-c", _COPY, "sh", str(tmp_path / "copy"), str(given)]
+    argv = ["unshare", "--mount", "--propagation=private", "sh", "-c", _COPY]
+    argv += ["sh", str(tmp_path / "copy"), str(given), str(ROOT)]
     argv += ["/bin/bash", str(script), str(ROOT), sys.executable, "/tmp/given"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, cwd="/")
     said = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
