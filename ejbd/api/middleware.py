@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import structlog
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,6 +33,8 @@ _LARGE_ROUTES = (
 )
 _SINGLE = frozenset({b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"x-ejb-protocol"})
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
+# Answers are of one caller, and change: nothing on their way keeps them, or takes them for another kind of text.
+_OF_ANSWERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _JOBS = frozenset({"/v1/jobs", "/v1/jobs/plan"})
 _OF_JOBS = _JOBS | {"/v1/history"}  # for users that this daemon runs jobs for
 
@@ -73,7 +76,11 @@ class Guard:
 
         async def watched(message: Message) -> None:
             nonlocal started
-            started = started or message["type"] == "http.response.start"
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(raw=message.setdefault("headers", []))
+                for name, value in _OF_ANSWERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
@@ -86,7 +93,7 @@ class Guard:
                 if _stated_length(scope) > most:
                     raise EjbError(Code.TOO_LARGE, _sentence(most), hint=_TOO_LARGE_HINT)
         except EjbError as refused:
-            await problem(refused, headers={"Connection": "close"})(scope, receive, send)
+            await problem(refused, headers={"Connection": "close"})(scope, receive, watched)
             return
         try:
             await self.app(scope, counted, watched)
@@ -94,7 +101,7 @@ class Guard:
             log.exception("api.failed", method=scope["method"], path=scope["path"])
             if started:
                 raise  # half an answer is out: all that is left is to cut the connection
-            await internal()(scope, receive, send)
+            await internal()(scope, receive, watched)
 
     def _most_of(self, caller: Principal, path: str, most: int) -> int:
         """Bytes that a caller may send there. Raises EjbError (FORBIDDEN) for a user that has no jobs run here."""

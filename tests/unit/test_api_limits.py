@@ -155,3 +155,12 @@ async def test_nothing_is_kept_of_workers_that_nobody_knows(tmp_path: Path, stor
             with pytest.raises(EjbError):
                 await live.manager.worker_reports(subjob, name, [])
     assert (set(live.manager.world.memory.seen), set(live.manager.calls._waiting)) == before
+
+
+def test_no_answer_is_kept_on_its_way_or_taken_for_another_kind(server: ApiServer) -> None:
+    with unix(server) as local:
+        answers = [local.get("/v1/health"), local.get("/v1/jobs"), local.get("/v1/jobs/none"), local.get("/nowhere")]
+        answers.append(local.post("/v1/jobs", content="{"))
+        answers.append(httpx.get(f"{server.servers.url}/v1/jobs", timeout=BOUND_S))
+    for answer in answers:
+        assert (answer.headers["cache-control"], answer.headers["x-content-type-options"]) == ("no-store", "nosniff")

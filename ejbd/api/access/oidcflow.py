@@ -1,94 +1,97 @@
 """Signing a browser in by the identity provider: OpenID Connect's authorization code, with PKCE, state and nonce.
 
-What is asked of the provider stays in memory until the browser comes back, for ten minutes, and is used once. The
-browser that comes back has to be the one that was sent: it shows a secret that only it was given. What the provider
-says of its user is the ID token, held against the same keys and rules as any other token of that provider.
+The daemon keeps nothing of a browser that is at the provider, so that however many are away keep no other from it. The
+browser keeps a secret, signed with a key of this daemon, for ten minutes. State, verifier and nonce are made of that
+secret and the key. So the browser that comes back is the one that was sent. What the provider says of its user is the
+ID token, held against the same keys and rules as any other token of that provider.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+import hmac
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import httpx
 import structlog
 
-from ejbd.api.access.jwks import document, how, provider
+from ejbd.api.access.jwks import FRESH_S, document, how, provider
 from ejbd.api.access.oidc import Claimed, Oidc
-from ejbd.api.auth import digest
 from ejbd.errors import Code, EjbError
 
 GOOD_S = 600.0
-MOST = 1000
+MOST_USED = 10_000  # sign-ins that are known to be over; of older ones the provider takes no code twice
 _AGAIN = "begin anew, or use a link of `ejb web`"
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What a browser was sent away with, and until when it may come back (the clock's seconds)."""
-
-    browser: str  # digest of the secret that it shows again
-    verifier: str
-    nonce: str
-    redirect: str
-    until_s: float
-
-
 class SignIns:
-    """Browsers that are at the provider, by their states."""
+    """Browsers that are at the provider."""
 
     def __init__(self, oidc: Oidc, clock: Callable[[], float] = time.monotonic) -> None:
         self._oidc = oidc
         self._clock = clock
-        self._sent: dict[str, Sent] = {}
+        self._key = secrets.token_bytes(32)
+        self._used: dict[str, None] = {}
+        self._found: Any = None
+        self._found_s = float("-inf")
+        self._asking = asyncio.Lock()
 
     async def begin(self, redirect: str) -> tuple[str, str]:
         """The provider's address for a browser that is to come back to `redirect`, and what the browser keeps.
 
-        Raises EjbError: TOO_MANY while too many are away, UNAUTHENTICATED where the provider does not answer.
+        Raises EjbError (UNAUTHENTICATED) where the provider does not answer.
         """
-        now = self._clock()
-        self._sent = {state: one for state, one in self._sent.items() if one.until_s > now}
-        if len(self._sent) >= MOST:
-            raise EjbError(Code.TOO_MANY, f"{MOST} browsers are signing in", transient=True, hint="try again later")
         address = str((await self._provider())["authorization_endpoint"])
-        state, browser, verifier, nonce = (secrets.token_urlsafe(32) for _ in range(4))
+        kept = f"{secrets.token_urlsafe(32)}.{self._clock() + GOOD_S:.0f}"
+        kept += f".{self._derive('browser', kept)}"
+        verifier = self._derive("verifier", kept)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-        self._sent[digest(state)] = Sent(digest(browser), verifier, nonce, redirect, now + GOOD_S)
         asked = {
             "response_type": "code",
             "client_id": self._client_id,
             "redirect_uri": redirect,
             "scope": self._oidc.settings.browser_scope,
-            "state": state,
-            "nonce": nonce,
+            "state": self._derive("state", kept),
+            "nonce": self._derive("nonce", kept),
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
-        return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}", browser
+        return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}", kept
+
+    def _derive(self, use: str, kept: str) -> str:
+        """43 characters that nobody can make of `kept` without this daemon's key."""
+        mac = hmac.new(self._key, f"{use} {kept}".encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
+        return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()
 
     def check_issuer(self, told: str) -> None:
         """Raise EjbError (UNAUTHENTICATED) where the browser comes from another provider (RFC 9207)."""
         if told and told != self._oidc.settings.issuer:
             raise EjbError(Code.UNAUTHENTICATED, "another identity provider has sent this browser", hint=_AGAIN)
 
-    async def end(self, state: str, browser: str | None, code: str) -> Claimed:
-        """The user that the provider says is at this browser. Raises EjbError (UNAUTHENTICATED) for all else."""
-        sent = self._sent.pop(digest(state), None)
-        if sent is None or sent.until_s <= self._clock():
-            raise EjbError(Code.UNAUTHENTICATED, "this sign-in was used already, or has run out", hint=_AGAIN)
-        if browser is None or not secrets.compare_digest(digest(browser), sent.browser):
+    async def end(self, state: str, kept: str | None, code: str, redirect: str) -> Claimed:
+        """The user that the provider says is at this browser, which was to come back to `redirect`.
+
+        Raises EjbError (UNAUTHENTICATED) for all else.
+        """
+        signed, _, signature = (kept or "").rpartition(".")
+        own = hmac.compare_digest(self._derive("browser", signed).encode(), signature.encode("utf-8", "replace"))
+        if kept is None or not own or not hmac.compare_digest(self._derive("state", kept).encode(), state.encode()):
             raise EjbError(Code.UNAUTHENTICATED, "another browser has begun this sign-in", hint=_AGAIN)
-        token = await self._exchanged(code, sent)
-        return await self._oidc.claimed(token, audience=self._client_id, nonce=sent.nonce)
+        if kept in self._used or float(signed.rpartition(".")[2]) <= self._clock():
+            raise EjbError(Code.UNAUTHENTICATED, "this sign-in was used already, or has run out", hint=_AGAIN)
+        self._used[kept] = None
+        if len(self._used) > MOST_USED:
+            del self._used[next(iter(self._used))]
+        token = await self._exchange_code(code, self._derive("verifier", kept), redirect)
+        return await self._oidc.claimed(token, audience=self._client_id, nonce=self._derive("nonce", kept))
 
     @property
     def _client_id(self) -> str:
@@ -96,22 +99,27 @@ class SignIns:
         return self._oidc.settings.client_id
 
     async def _provider(self) -> Any:
-        try:
-            async with httpx.AsyncClient(**how(self._oidc.settings)) as client:
-                found = await provider(client, self._oidc.settings)
-            for name in ("authorization_endpoint", "token_endpoint"):
-                self._oidc.settings.check_address(str(found[name]))
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, KeyError, TypeError, ValueError) as error:
-            raise self._silent(error) from None
-        return found
+        """Its discovery document, of FRESH_S ago at most."""
+        async with self._asking:  # of many that wait for it one asks
+            if self._clock() - self._found_s < FRESH_S:
+                return self._found
+            try:
+                async with httpx.AsyncClient(**how(self._oidc.settings)) as client:
+                    found = await provider(client, self._oidc.settings)
+                for name in ("authorization_endpoint", "token_endpoint"):
+                    self._oidc.settings.check_address(str(found[name]))
+            except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, KeyError, TypeError, ValueError) as error:
+                raise self._silent(error) from None
+            self._found, self._found_s = found, self._clock()
+            return found
 
-    async def _exchanged(self, code: str, sent: Sent) -> str:
+    async def _exchange_code(self, code: str, verifier: str, redirect: str) -> str:
         """The ID token for a code."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
-            "redirect_uri": sent.redirect,
-            "code_verifier": sent.verifier,
+            "redirect_uri": redirect,
+            "code_verifier": verifier,
             "client_id": self._client_id,
         }
         headers = {}
