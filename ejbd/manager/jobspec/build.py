@@ -157,6 +157,9 @@ def read(request: JobRequest) -> Reading:
     elif end_signal is not None and end_signal.script and request.script is None:
         message = "B: of --signal is for the shell of a script, and this is a command"
         refusals.append(Refusal(settings["signal"].where, message))
+    told_by = settings["signal"].where if "signal" in settings else ""
+    if (requeues := again.requeues_itself(request.script, end_signal, told_by, word)) is not None:
+        refusals.append(requeues)
     profile = read_profile(settings, layout, walltime_s)
     if profile is not None:
         layout = replace(layout, processes=profile.peak, tasks_asked=True)
@@ -194,6 +197,7 @@ def read(request: JobRequest) -> Reading:
         mpi=values.text(settings["ejb:mpi"], "the MPI") if "ejb:mpi" in settings else "auto",
         restartable=restartable,
         begins_again=request.script is not None and once is None,
+        keeps_output=values.keeps_output(settings["open-mode"]) if "open-mode" in settings else False,
         rerunnable=values.switch(settings["ejb:rerunnable"]) if "ejb:rerunnable" in settings else False,
         elastic=_elastic(settings, evolves=evolves),
         options=options.shared,
