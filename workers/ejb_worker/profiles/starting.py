@@ -42,8 +42,9 @@ def start(
 ) -> Start:
     """The launch of an epoch at a width. `before`: the ranks that wrote the state; None: it is the first.
 
-    `done`: how far it was then, by its own log. `newest_state`: the state file that was written last. `endpoint`: the host of the first rank, and a port that was
-    free there. `input_text`: of the file {input}, where the profile edits it.
+    `done`: how far it was then, by its own log. `newest_state`: the state file that was written last. `endpoint`: the
+    host of the first rank, and a port that was free there. `input_text`: of the file {input}, where the profile edits
+    it.
     """
     known = dict(values, ranks=str(ranks), epoch=str(epoch))
     known["newest state"] = newest_state
