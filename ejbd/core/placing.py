@@ -23,18 +23,55 @@ class Seat(NamedTuple):
     processor: int
 
 
-def place_wide(size: int, hosts: Sequence[Host], wide: int) -> tuple[tuple[Seat, ...], dict[int, tuple[int, ...]]]:
+def place_wide(
+    size: int, hosts: Sequence[Host], wide: int, *, even: bool = False, dealt: int = 0
+) -> tuple[tuple[Seat, ...], dict[int, tuple[int, ...]]]:
     """As :func:`place`, of ranks that want `wide` processors each: every rank's first, and all that it has there.
 
-    A rank has processors of one host only, fewer where that host has no more.
+    A rank has processors of one host only, fewer where that host has no more. `even`: with processors to spare each
+    host has some ranks, and not the first ones all. `dealt`: the hosts take so many ranks each in turn, while they have
+    places (0: neighbours stay together).
     """
-    parts = place(size * wide, hosts)
+    parts = place(size * wide, _shared_out(size, hosts, wide, max(1, dealt)) if even else hosts)
     seats = tuple(Seat(rank, *parts[rank * wide][1:]) for rank in range(size))
     mine: dict[int, tuple[int, ...]] = {}
     for seat in seats:
         own = parts[seat.rank * wide : (seat.rank + 1) * wide]
         mine[seat.rank] = tuple(sorted({part.processor for part in own if part.worker == seat.worker}))
-    return seats, mine
+    if not dealt:
+        return seats, mine
+    order = _deal([seat.worker for seat in seats], dealt)
+    return tuple(Seat(rank, *seats[old][1:]) for rank, old in enumerate(order)), {
+        rank: mine[old] for rank, old in enumerate(order)
+    }
+
+
+def _shared_out(size: int, hosts: Sequence[Host], wide: int, dealt: int) -> Sequence[Host]:
+    """The hosts with as many processors as their ranks need, `dealt` ranks in turn; as they are where that is all."""
+    room = [host.processors // wide for host in hosts]
+    if sum(room) < size:
+        return hosts
+    counts = [0] * len(hosts)
+    left = size
+    while left:
+        for number, most in enumerate(room):
+            taken = min(dealt, most - counts[number], left)
+            counts[number] += taken
+            left -= taken
+    return [Host(host.worker, count * wide) for host, count in zip(hosts, counts, strict=True) if count]
+
+
+def _deal(workers: Sequence[str], dealt: int) -> list[int]:
+    """Indices of `workers`: `dealt` of each worker's in turn, until none is left."""
+    places: dict[str, list[int]] = {}
+    for at, worker in enumerate(workers):
+        places.setdefault(worker, []).append(at)
+    found: list[int] = []
+    while len(found) < len(workers):
+        for own in places.values():
+            found += own[:dealt]
+            del own[:dealt]
+    return found
 
 
 def place(size: int, hosts: Sequence[Host]) -> tuple[Seat, ...]:

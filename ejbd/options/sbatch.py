@@ -49,6 +49,7 @@ _ONE_CLUSTER = "EJB looks after one cluster"
 _DAEMON_READS = "the file would be read by the daemon instead of by you"
 _PLACED = "subjobs run wherever processors are idle"
 _DEVICES = "it is not seen how many of them are free"
+_SEEN = "each rank of an elastic job sees all devices of its node"
 _TIME = "an elastic job begins as soon as processors are idle"
 _CLIENT = "it concerns sbatch itself"
 
@@ -60,7 +61,6 @@ _TABLE: tuple[tuple[Use, Argument, str, str], ...] = (
     (Use.SHARED, _REQ, "A:account q:qos wckey priority", ""),
     (Use.SHARED, _OPT, "nice", ""),
     (Use.SHARED, _NO, "s:oversubscribe share", ""),
-    (Use.SOFT, _REQ, "open-mode", "EJB appends to the output in one piece"),
     (Use.SOFT, _REQ, "acctg-freq profile", "it would be taken for each subjob alone"),
     (Use.SOFT, _OPT, "propagate", "each worker keeps the limits of its node"),
     (Use.DROPPED, _REQ, "comment", "EJB writes its own mark there"),
@@ -74,15 +74,16 @@ _TABLE: tuple[tuple[Use, Argument, str, str], ...] = (
     (Use.REFUSED, _REQ, "bbf F:nodefile export-file", _DAEMON_READS),
     (Use.FITTED, _REQ, "C:constraint w:nodelist x:exclude mem mem-per-cpu", ""),
     (Use.FITTED, _OPT, "exclusive", ""),
-    (Use.FITTED, _REQ, "a:array d:dependency kill-on-invalid-dep signal mail-type mail-user", ""),
+    (Use.FITTED, _REQ, "a:array d:dependency kill-on-invalid-dep signal mail-type mail-user open-mode", ""),
     (Use.FIRST, _REQ, "b:begin deadline", ""),
-    (Use.SHAPED, _REQ, "G:gpus gpus-per-node gpus-per-task gres", ""),
-    (Use.SHAPED, _REQ, "gpus-per-socket cpus-per-gpu gpu-bind gpu-freq mem-per-gpu gres-flags", ""),
-    (Use.SHAPED, _REQ, "tres-per-task tres-bind ntasks-per-gpu ntasks-per-tres tmp mem-bind", ""),
+    (Use.SHAPED, _REQ, "G:gpus gpus-per-node gres gpus-per-socket cpus-per-gpu mem-per-gpu gres-flags", ""),
+    (Use.SHAPED, _REQ, "tmp mem-bind", ""),
     (Use.SHAPED, _REQ, "mincpus sockets-per-node cores-per-socket threads-per-core B:extra-node-info hint", ""),
     (Use.SHAPED, _REQ, "ntasks-per-core ntasks-per-socket ntasks-per-board m:distribution", ""),
     (Use.SHAPED, _NO, "contiguous", ""),
     (Use.RIGID, _REQ, "L:licenses bb", _DEVICES),
+    (Use.RIGID, _REQ, "gpus-per-task gpu-bind gpu-freq ntasks-per-gpu", _SEEN),
+    (Use.RIGID, _REQ, "tres-per-task tres-bind ntasks-per-tres", _SEEN),
     (Use.RIGID, _REQ, "prefer batch switches", _PLACED),
     (Use.RIGID, _REQ, "reservation", "its nodes count as taken, and room on them is not seen"),
     (Use.RIGID, _NO, "spread-job use-min-nodes O:overcommit", _PLACED),

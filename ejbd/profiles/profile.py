@@ -13,7 +13,7 @@ from ejbd.core.memory import Memory
 from ejbd.core.rungs import Shape
 
 STDOUT = "stdout"
-OWN_WORDS = frozenset({"ranks", "before", "epoch", "newest state", "input", "head", "port"})
+OWN_WORDS = frozenset({"ranks", "before", "epoch", "newest state", "input", "head", "port", "left"})
 """What every profile may put between braces, beside its own `names`."""
 
 
@@ -44,6 +44,22 @@ class Match(_Said):
 
     program: tuple[str, ...] = Field(min_length=1)
     argv: str = ""
+
+
+class Unless(_Said):
+    """What keeps a launch from being run by a profile, since a resumed run would not come to the same end: an `option`
+    of the program's (with a value that a `line` is like, if one is said), or a `line` of a `file`. `why`: in words."""
+
+    option: str = ""
+    file: str = ""
+    line: Pattern = ""
+    why: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if bool(self.option) == bool(self.file) or (self.file and not self.line):
+            raise ValueError("`unless` is an `option`, or what a `line` of a `file` says")
+        return self
 
 
 class Name(_Said):
@@ -125,13 +141,15 @@ class Resume(_Said):
     """How it goes on from its state. `argv`: options with their values, put in the place of the same ones or added;
     "same": nothing is changed. `input`: assignments put into a copy of the input. `prepare`: commands before a start at
     another width. `fresh`: the arguments are needed at the first start, too. `alone_without`: words that a single rank
-    does without."""
+    does without. `steps`: the steps that one run makes (a number, or a name of the profile's), of a program that counts
+    them anew with each run; what is left of them by its `progress` is {left}."""
 
     argv: tuple[str, ...] | Literal["same"] = "same"
     fresh: bool = False
     input: dict[str, str] = Field(default_factory=dict)
     prepare: tuple[str, ...] = ()
     alone_without: tuple[str, ...] = ()
+    steps: str = ""
     needs: Pattern = ""
     needs_in: str = ""
 
@@ -184,6 +202,7 @@ class Profile(_Said):
     name: str = ""
     origin: str = ""
     match: Match
+    unless: tuple[Unless, ...] = ()
     names: dict[str, Name] = Field(default_factory=dict)
     stop: Stop
     stopped: Ended
@@ -198,6 +217,12 @@ class Profile(_Said):
     progress: Progress | None = None
     compare: Compare = Compare(how=How.STATISTICS)
     says: str = ""
+
+    @model_validator(mode="after")
+    def _counted(self) -> Self:
+        if self.resume.steps and self.progress is None:
+            raise ValueError("what is left of `steps` is told by `progress`, which the profile does not have")
+        return self
 
     @model_validator(mode="after")
     def _names(self) -> Self:
@@ -220,7 +245,8 @@ class Profile(_Said):
             *self.env.values(),
             *self.compare.files,
         ]
-        found += [self.stop.file, self.stop.needs_in, self.resume.needs_in, self.compare.log]
+        found += [one.file for one in self.unless]
+        found += [self.resume.steps, self.stop.file, self.stop.needs_in, self.resume.needs_in, self.compare.log]
         for end in (self.stopped, self.finished):
             found += [end.log, end.file, end.reaches, end.below]
         return found + ([self.progress.log] if self.progress else [])

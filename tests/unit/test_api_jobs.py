@@ -287,8 +287,8 @@ async def test_a_script_that_says_it_is_elastic_is_believed_where_nobody_can_see
 
 
 async def test_what_is_not_acted_on_is_told(world: World) -> None:
-    answer = await world.ada.post("/v1/jobs", json=body(overrides={"options": ["--open-mode=append"]}))
-    assert answer.status_code == 201 and "--open-mode" in answer.json()["notes"][0]
+    answer = await world.ada.post("/v1/jobs", json=body(overrides={"options": ["--acctg-freq=30"]}))
+    assert answer.status_code == 201 and "--acctg-freq" in answer.json()["notes"][0]
 
 
 async def test_a_plan_keeps_nothing(world: World) -> None:

@@ -81,3 +81,46 @@ def test_what_is_no_shell_s_is_not_looked_into_and_a_command_has_no_shell() -> N
     assert not found.spec.begins_again and "cannot be seen" in found.notes[0]
     command = read(JobRequest(cwd="/w", command=("./a",), env={}, overrides=Overrides(ntasks="4", time="5")))
     assert not command.spec.begins_again and not command.notes
+
+
+@pytest.mark.parametrize(
+    ("first", "line", "where"),
+    [
+        ("#!/bin/bash", "trap 'scontrol requeue $SLURM_JOB_ID' USR1", "line 3"),
+        ("#!/bin/bash", 'srun bash -c "[ $SLURM_PROCID = 0 ] && scontrol requeue ${SLURM_ARRAY_JOB_ID}_1"', "line 3"),
+        ("#!/bin/bash", "/usr/bin/scontrol -v requeuehold State=SpecialExit $SLURM_JOBID", "line 3"),
+        ("#!/usr/bin/env python3", 'check_call(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]])', "line 3"),
+        ("#!/bin/bash", "# scontrol requeue $SLURM_JOB_ID", ""),
+        ("#!/bin/bash", "scontrol show job $SLURM_JOB_ID > requeue", ""),
+        ("#!/bin/bash", "sbatch --requeue next.sh; scontrol show job 3 # --requeue", ""),
+    ],
+)
+def test_a_script_that_puts_itself_back_into_the_queue_is_no_elastic_one(first: str, line: str, where: str) -> None:
+    found = reading(line, "srun ./a", first=first, head="#SBATCH -n 4 -t 5 --requeue")
+    told = [one for one in found.refusals if "back into the queue" in one.message]
+    assert [(one.where, one.doubt) for one in told] == ([(where, False)] if where else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "doubted"),
+    [
+        ("--signal=USR1@60", True),
+        ("--signal=USR1@60 --requeue", True),
+        ("--signal=USR1@60 --requeue --no-requeue", False),
+        ("--signal=B:USR1@60", False),
+        ("--requeue", False),
+    ],
+)
+def test_ranks_that_are_told_of_their_end_may_put_the_job_back(options: str, doubted: bool) -> None:
+    """submitit, Lightning and others do, in a handler that no script shows."""
+    found = reading("srun python3 train.py", head=f"#SBATCH -n 4 -t 5 {options}")
+    told = [one for one in found.refusals if "back into the queue" in one.message]
+    assert [(one.where, one.doubt) for one in told] == ([("line 2", True)] if doubted else [])
+    assert found.elastic_spec().signal == ("" if options == "--requeue" else options.split()[0].partition("=")[2])
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("append", True), ("a", True), ("truncate", False)])
+def test_output_that_is_there_stays_where_the_job_says_so(mode: str, kept: bool) -> None:
+    found = reading("srun ./a", head=f"#SBATCH -n 4 -t 5 --open-mode={mode}")
+    assert found.elastic_spec().keeps_output is kept and not found.notes
+    assert f"--open-mode={mode}" in found.passed_through("").rigid_options

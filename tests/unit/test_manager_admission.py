@@ -41,7 +41,7 @@ def stored(live: LiveWorld, id: str) -> JobSpec:
     [
         ("", True, "elasticity is on in queue batch", 0),
         # EJB does without it: the command line over HTTP said elastic, the manager asked directly said passed through.
-        ("#SBATCH --open-mode=append", True, "elasticity is on in queue batch", 1),
+        ("#SBATCH --acctg-freq=30", True, "elasticity is on in queue batch", 1),
         ("#SBATCH --licenses=a:1", False, "line 3: an elastic job cannot keep --licenses", 0),
         ("make -j", True, "elasticity is on in queue batch", 0),
     ],

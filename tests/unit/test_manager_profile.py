@@ -22,7 +22,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing.appprofile import programs_of, unfit, why_not, with_profile
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.jobspec.wants import Wants
-from ejbd.profiles.reading import SHIPPED, read_all
+from ejbd.profiles.reading import SHIPPED, matching, read_all
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
 
@@ -267,6 +267,16 @@ async def test_a_program_that_needs_the_same_memory_in_all_asks_for_more_on_fewe
     assert decision is not None and decision["kind"] == "nothing", "four processors are free, of one node alone"
 
 
+IN_MELT = """\
+read_restart ${resume}
+dump d all atom 100 melt.*.dump
+variable seen atom is_file(STOP)
+fix h all halt 20 v_s > 0
+run 2000 upto
+write_restart melt.last
+"""
+
+
 def launch_file(folder: Path, *argv: str) -> str:
     path = folder / f"{len(list(folder.iterdir()))}.json"
     path.write_text(json.dumps({"argv": argv, "cwd": str(folder), "env": {}, "size": 4}))
@@ -279,7 +289,7 @@ def test_a_launch_of_another_program_or_of_a_case_that_is_not_fit_is_not_run_by_
     assert "in.melt is not there" in why_not(launch_file(tmp_path, "lmp", "-in", "in.melt"), lammps)
     (tmp_path / "in.melt").write_text("run 10\nwrite_restart melt.last\n")
     assert "no line of in.melt is like" in why_not(launch_file(tmp_path, "lmp", "-in", "in.melt"), lammps)
-    (tmp_path / "in.melt").write_text("fix h all halt 20 v_s > 0\nwrite_restart melt.last\n")
+    (tmp_path / "in.melt").write_text(IN_MELT)
     assert why_not(launch_file(tmp_path, "lmp", "-in", "in.melt"), lammps) == ""
     assert "no option -deffnm" in unfit(PROFILES["gromacs"], ["gmx", "mdrun"], str(tmp_path))
     scf = tmp_path / "h2.in"
@@ -302,6 +312,67 @@ def test_the_program_of_a_launch_is_read_out_of_the_script(tmp_path: Path, launc
     script = f"#!/bin/sh\n#SBATCH -n 16 -t 10\n{launch}\n"
     spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
     assert [words[: len(program)] for words in programs_of(spec)] == [program]
+
+
+FOAM = "startFrom latestTime;\nstopAt endTime;\nendTime 1;\nstopAtWriteNowSignal 10;\n"
+WATER = "PROJECT w\nRUN_TYPE MD\nSTEPS 50\nMAX_STEPS 50\n"
+RELAXES = "&control\n calculation = 'relax'\n/\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "why"),
+    [
+        ("gmx_mpi mdrun -deffnm md -ntomp 4 -npme 0 -cpt 5 -v", {}, ""),
+        ("gmx_mpi mdrun -deffnm md -nsteps 30000", {}, "-nsteps: with -cpi it counts from the checkpoint on"),
+        ("gmx_mpi mdrun -deffnm md -nsteps=30000", {}, "-nsteps: with -cpi it counts"),
+        ("gmx mdrun -deffnm md -maxh 0.3", {}, "-maxh: each part"),
+        ("gmx mdrun -deffnm md -noappend -cpi", {}, "-noappend: "),
+        ("gmx mdrun -deffnm md -npme 4", {}, "-npme: "),
+        ("gmx mdrun -deffnm md -cpt -1", {}, "-cpt: "),
+        ("gmx mdrun -deffnm md -rerun t.xtc", {}, "-rerun: "),
+        ("lmp -in in.melt", {"in.melt": IN_MELT}, ""),
+        ("lmp -in in.melt -p 2x4", {"in.melt": IN_MELT}, "-p: "),
+        ("lmp -in in.melt", {"in.melt": IN_MELT.replace(" upto", "")}, "in.melt: `run N` without upto"),
+        ("lmp -in in.melt", {"in.melt": IN_MELT.replace("run", "run 0\nrun")}, ""),
+        ("lmp -in in.melt", {"in.melt": IN_MELT.replace("is_file(STOP)", "x")}, "looks for the file STOP"),
+        ("lmp -in in.melt", {"in.melt": IN_MELT.replace("melt.*.dump", "melt.dump")}, "dump_modify ... append yes"),
+        (
+            "lmp -in in.melt",
+            {"in.melt": IN_MELT.replace("melt.*.dump", "melt.dump\ndump_modify d sort id append yes")},
+            "",
+        ),
+        ("lmp -in in.melt", {"in.melt": IN_MELT + "fix a all ave/time 1 9 9 c_t file t.txt\n"}, "the file of a fix"),
+        ("lmp -in in.melt", {"in.melt": IN_MELT + "timer timeout 1:00\n"}, "timer timeout"),
+        ("cp2k.psmp -i w.inp", {"w.inp": WATER}, ""),
+        ("cp2k.psmp -i w.inp", {"w.inp": WATER.replace("MAX_STEPS 50", "MAX_STEPS 5000")}, "no line of w.inp is like"),
+        ("cp2k.psmp -i w.inp", {"w.inp": "PROJECT w\nRUN_TYPE GEO_OPT\n"}, ""),
+        ("cp2k.psmp -i w.inp", {"w.inp": "PROJECT w\nRUN_TYPE ENERGY\n"}, "no line of w.inp is like"),
+        ("cp2k.psmp -i w.inp", {"w.inp": WATER + "  WALLTIME 3600\n"}, "each part"),
+        ("simpleFoam -parallel", {"system/controlDict": FOAM}, ""),
+        ("simpleFoam -parallel", {"system/controlDict": FOAM + "functions\n{\n}\n"}, "function objects"),
+        (
+            "simpleFoam -parallel",
+            {"system/controlDict": FOAM, "system/fvSolution": "SIMPLE\n{\n    residualControl\n    {\n    }\n}\n"},
+            "may end before endTime",
+        ),
+        ("pw.x -in si.in", {"si.in": RELAXES}, ""),
+        ("pw.x -in si.in", {"si.in": RELAXES.replace("/", "max_seconds = 300\n/")}, "each part"),
+    ],
+)
+def test_what_a_resumed_run_would_not_keep_is_not_moved(
+    tmp_path: Path, words: str, files: dict[str, str], why: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    one = matching(words.split(), PROFILES)
+    assert one is not None
+    found = why_not(launch_file(tmp_path, *words.split()), json.dumps(one.model_dump(mode="json")))
+    assert bool(found) == bool(why) and why in found, found
+    script = f"#!/bin/sh\n#SBATCH -n 16 -t 10\nsrun {words}\n"
+    spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
+    taken, note = with_profile(spec, False)
+    assert (taken.profile is None, note) == (bool(why), f"no profile is taken: {found}" if why else "")
 
 
 MD = "lmp -in in.melt"
@@ -354,7 +425,7 @@ def test_why_no_profile_is_found_in_a_container_is_a_sentence(tmp_path: Path, co
 
 
 def test_a_script_that_launches_a_container_has_the_profile_of_what_is_in_it(tmp_path: Path) -> None:
-    (tmp_path / "in.melt").write_text("fix h all halt 20 v_s > 0\nwrite_restart melt.last\n")
+    (tmp_path / "in.melt").write_text(IN_MELT)
     script = f"#!/bin/sh\n#SBATCH -n 16 -t 10\nsrun apptainer exec -B /data melt.sif {MD}\n"
     spec = read(JobRequest(cwd=str(tmp_path), script=script, overrides=Overrides())).spec
     taken, note = with_profile(replace(spec, engine="auto"), False)

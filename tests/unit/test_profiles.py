@@ -148,7 +148,7 @@ def test_names_come_from_options_and_from_lines_of_files() -> None:
         return files.get(path)
 
     values = values_of(quantum, ["pw.x", "-in", "si.in"], reads)
-    assert values == {"input": "si.in", "prefix": "si", "outdir": "out"}
+    assert values == {"input": "si.in", "prefix": "si", "nstep": "50", "outdir": "out"}
     assert filled("rm {outdir}/{prefix}.wfc* {other}", {"outdir": "a b", "prefix": "si"}, for_shell=True) == (
         "rm 'a b'/si.wfc* {other}"
     )
@@ -177,6 +177,13 @@ def test_an_input_is_edited_in_a_copy() -> None:
     other = start(quantum, command, values, ranks=3, before=2, epoch=2, input_text=text)
     assert other.prepare == ("rm -f ./si.wfc* ./si.mix* ./si.restart_*",)
     assert other.input is not None and "'restart'" in other.input[1] and other.env["EJB_SIZE"] == "3"
+    known = {**values, "nstep": "8"}
+    inline = "&control\ncalculation='md', restart_mode = 'from_scratch', nstep = 8, dt = 5.0 ! nstep = 7\n/\n"
+    for done, left in ((0.0, "8"), (5.0, "3"), (8.0, "1")):
+        later = start(quantum, command, known, ranks=2, before=2, done=done, epoch=2, input_text=inline)
+        assert later.input is not None and later.input[1].splitlines()[1] == (
+            f"calculation='md', restart_mode = 'restart', nstep = {left}, dt = 5.0 ! nstep = 7"
+        )
 
 
 def test_gromacs_starts_as_it_is_written_and_one_rank_of_openfoam_is_not_parallel() -> None:

@@ -26,7 +26,7 @@ ENV = {"PATH": "/usr/bin:/bin", "HERE": "x"}
         ("srun -N2 true", None, ["true"]),
         ("srun --mpi=pmix --cpu-bind=cores -u --exclusive --hint=nomultithread -K1 -t 10 true", None, ["true"]),
         ("srun --mem=4G -c1 -J name --kill-on-bad-exit=1 true", None, ["true"]),
-        ("srun --unbuffered --overlap --exact --gres=none true", None, ["true"]),
+        ("srun --unbuffered --overlap --exact -q normal true", None, ["true"]),
         ("mpirun -np 8 --oversubscribe --bind-to core --map-by ppr:1:core true", 8, ["true"]),
         ("mpirun --mca btl tcp,self -mca pml ob1 -n 2 true", 2, ["true"]),
         ("mpirun --hostfile hosts --allow-run-as-root true", None, ["true"]),
@@ -92,9 +92,58 @@ def test_what_a_launcher_tells_its_ranks_of_the_job_in_its_own_way(line: str, to
 
 
 @pytest.mark.parametrize(
+    ("line", "dealt", "even", "told"),
+    [
+        ("srun true", 0, True, {}),
+        ("srun -m cyclic true", 1, True, {"SLURM_DISTRIBUTION": "cyclic"}),
+        ("srun --distribution=*:Cyclic:block true", 0, True, {"SLURM_DISTRIBUTION": "block:cyclic:block"}),
+        ("srun -m plane=3 true", 3, True, {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "3"}),
+        ("srun -m block,Pack true", 0, False, {"SLURM_DISTRIBUTION": "block,pack"}),
+        ("srun -m cyclic,NoPack true", 1, True, {"SLURM_DISTRIBUTION": "cyclic,nopack"}),
+        ("srun -N 1 -n 2 true", 0, False, {}),
+        ("srun -N 2 -n 2 true", 0, True, {}),
+        ("srun -J other true", 0, True, {"SLURM_JOB_NAME": "other"}),
+        ("mpirun -np 2 --map-by core true", 0, False, {"SLURM_NTASKS": None, "SLURM_NPROCS": None}),
+    ],
+)
+def test_how_ranks_are_laid_out_and_what_they_are_told_of_it(
+    line: str, dealt: int, even: bool, told: dict[str, str | None]
+) -> None:
+    name, *words = line.split()
+    found = parse(name, words, ENV)
+    assert (found.dealt, found.even, found.told) == (dealt, even, told)
+
+
+def test_variables_stand_for_options_of_srun_before_those_of_its_line() -> None:
+    said = {**ENV, "SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "2", "SLURM_NTASKS": "4", "SRUN_CPUS_PER_TASK": "3"}
+    found = parse("srun", ["true"], said)
+    assert (found.dealt, found.size, found.threads, found.told["SLURM_DIST_PLANESIZE"]) == (2, 4, 3, "2")
+    typed = parse("srun", "-m cyclic -n 2 -c 1 true".split(), said)
+    assert (typed.dealt, typed.size, typed.threads, typed.told["SLURM_DISTRIBUTION"]) == (1, 2, 1, "cyclic")
+    assert parse("mpirun", ["true"], said).size is None
+    for name in ("SLURM_WAIT", "SLURM_LABELIO", "SLURM_TASK_PROLOG", "SLURM_STDOUTMODE", "SLURM_GPUS_PER_TASK"):
+        with pytest.raises(Usage):
+            parse("srun", ["true"], {**ENV, name: "1"})
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         ("srun", "no program"),
+        ("srun -m arbitrary true", "places the ranks itself"),
+        ("srun -m plane true", "whole number"),
+        ("srun -W 30 true", "whenever others have ended"),
+        ("srun --gpus-per-task=1 true", "which devices"),
+        ("srun --gres=gpu:1 true", "which devices"),
+        ("srun --cpu-bind=map_cpu:0,2 true", "by their numbers"),
+        ("srun -C fast true", "places the ranks itself"),
+        ("srun -k true", "begin anew"),
+        ("srun -E true", "told of their launch"),
+        ("srun --task-prolog=p true", "runs programs around"),
+        ("mpirun --map-by node true", "places the ranks itself"),
+        ("mpirun --rank-by node:pe=2 true", "places the ranks itself"),
+        ("mpirun --bynode true", "places the ranks itself"),
+        ("mpiexec -genvnone true", "environment"),
         ("srun -n", "-n needs a value"),
         ("srun -n 0 true", "at least 1"),
         ("srun -n -3 true", "at least 1"),

@@ -313,9 +313,9 @@ def _paths(order: Dict[str, Any]) -> List[str]:
 
 
 def _output(order: Dict[str, Any]) -> None:
-    """Open it as sbatch does: emptied, and both in one where they are."""
+    """Open it as sbatch does: emptied unless it is to be kept, and both in one where they are."""
     output, error = _paths(order)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if order.get("append") else os.O_TRUNC) | os.O_CLOEXEC
     try:
         out = os.open(output, flags, 0o666)
         err = out if error == output else os.open(error, flags, 0o666)

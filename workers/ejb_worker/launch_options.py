@@ -44,9 +44,13 @@ class Request:
     a rank that fails ends the others. `told`: variables of the batch system that the ranks have otherwise than a step
     of the job does (None: they do not have it). `reader`: what reads the launcher's standard input: `all` ranks,
     `none`, a rank's number, or a file's name instead of it. `time`: how long it may run, as srun has it ("": not said).
+    `even`: a launch of fewer ranks than there are places for has some on each node. `dealt`: how many ranks each node
+    gets in turn, until all have a place (0: neighbours stay together).
     """
 
-    __slots__ = ("argv", "cwd", "env", "reader", "size", "spread", "threads", "time", "together", "told")
+    __slots__ = (
+        *("argv", "cwd", "dealt", "env", "even", "reader", "size", "spread", "threads", "time", "together", "told"),
+    )
 
     def __init__(
         self,
@@ -62,6 +66,8 @@ class Request:
         self.threads = found.threads
         self.spread = found.spread
         self.time = found.time
+        self.dealt = found.dealt
+        self.even = found.even
         self.reader = reader
         self.together = together
         self.argv = argv
@@ -82,10 +88,16 @@ class _Options:
 _LABELS = "labels on the ranks' lines are not supported"
 _MPMD = "several programs in one launch (MPMD) are not supported"
 _WHERE = "EJB places the ranks itself"
+_DEVICES = "which devices a rank sees is the batch system's to say"
+_AROUND = "the batch system runs programs around the ranks"
 
 
 def _words(count: int, names: str) -> Dict[str, int]:
     return dict.fromkeys(names.split(), count)
+
+
+def _refused(names: str, why: str) -> Dict[str, str]:
+    return dict.fromkeys(names.split(), why)
 
 
 _TOGETHER = ("-K", "-K0", "-K1", "--kill-on-bad-exit")
@@ -106,19 +118,26 @@ _SRUN = _Options(
         "--input": "input",
         "-t": "time",
         "--time": "time",
+        "-m": "distribution",
+        "--distribution": "distribution",
+        "-J": "name",
+        "--job-name": "name",
+        "--cpu-bind": "binding",
+        "--cpu_bind": "binding",
+        "--mem-bind": "binding",
+        "--mem_bind": "binding",
     },
     ignored={
         **_words(
             1,
-            "--mpi --cpu-bind --cpu_bind --mem-bind --mem_bind --mem --mem-per-cpu --hint -m --distribution "
-            "-J --job-name -p --partition -A --account --qos -W --wait --gres --gpus --constraint -C --accel-bind "
+            "--mpi --mem --mem-per-cpu --hint -p --partition -A --account -q --qos --wckey "
             "--threads-per-core --ntasks-per-core --ntasks-per-socket --sockets-per-node --cores-per-socket "
-            "-G --network --profile --switches --slurmd-debug --comment --reservation --gpu-bind --gpus-per-task",
+            "--profile --switches --slurmd-debug --comment --reservation",
         ),
         **_words(
             0,
             "--exclusive --overlap --exact -O --overcommit -s --oversubscribe -u --unbuffered -v --verbose -vv -vvv "
-            "-q -Q --quiet -X --disable-status -E --preserve-env --contiguous --whole -k --no-kill",
+            "-Q --quiet -X --disable-status --contiguous --whole",
         ),
         # A value comes only in the same word.
         **_words(0, " ".join(_TOGETHER)),
@@ -135,12 +154,47 @@ _SRUN = _Options(
         "--exclude": _WHERE,
         "-r": _WHERE,
         "--relative": _WHERE,
+        "-C": _WHERE,
+        "--constraint": _WHERE,
+        "-W": "ranks run to their own end, whenever others have ended",
+        "--wait": "ranks run to their own end, whenever others have ended",
+        "-k": "where a node is lost all ranks begin anew",
+        "--no-kill": "where a node is lost all ranks begin anew",
+        "-E": "ranks are told of their launch, not of the job",
+        "--preserve-env": "ranks are told of their launch, not of the job",
+        "--network": "what ranks talk over is the batch system's to say",
+        **_refused("-G --gpus --gres --gpu-bind --gpus-per-task --gpus-per-node --accel-bind", _DEVICES),
+        **_refused("--gpus-per-socket --ntasks-per-gpu --tres-per-task --tres-bind", _DEVICES),
+        **_refused("--prolog --epilog --task-prolog --task-epilog", _AROUND),
         "-o": "redirect the command's output with > instead",
         "--output": "redirect the command's output with > instead",
         "-e": "redirect the command's errors with 2> instead",
         "--error": "redirect the command's errors with 2> instead",
     },
 )
+
+_SRUNS_VARIABLES = {
+    "SLURM_DISTRIBUTION": "--distribution",
+    "SLURM_EPILOG": "--epilog",
+    "SLURM_GPUS_PER_TASK": "--gpus-per-task",
+    "SLURM_GPU_BIND": "--gpu-bind",
+    "SLURM_JOB_NAME": "--job-name",
+    "SLURM_LABELIO": "--label",
+    "SLURM_MULTI_PROG": "--multi-prog",
+    "SLURM_NO_KILL": "--no-kill",
+    "SLURM_NTASKS": "--ntasks",
+    "SLURM_PROLOG": "--prolog",
+    "SLURM_STDERRMODE": "--error",
+    "SLURM_STDINMODE": "--input",
+    "SLURM_STDOUTMODE": "--output",
+    "SLURM_STEP_GRES": "--gres",
+    "SLURM_TASK_EPILOG": "--task-epilog",
+    "SLURM_TASK_PROLOG": "--task-prolog",
+    "SLURM_WAIT": "--wait",
+    "SLURM_WORKING_DIR": "--chdir",
+    "SRUN_CPUS_PER_TASK": "--cpus-per-task",
+}
+"""Variables by which srun itself takes options; what is on the command line counts before them."""
 
 _MPI = _Options(
     values={
@@ -160,20 +214,25 @@ _MPI = _Options(
         "-x": "variable",
         "-genv": "pair",
         "-env": "pair",
+        "--map-by": "mapping",
+        "-map-by": "mapping",
+        "--rank-by": "mapping",
+        "-rank-by": "mapping",
+        "--stdin": "input",
+        "-stdin": "input",
     },
     ignored={
         **_words(
             1,
-            "--map-by -map-by --bind-to -bind-to --rank-by -rank-by --hostfile -hostfile --machinefile -machinefile "
-            "-f --host -host -H -hosts --hosts -genvlist -envlist -launcher -bootstrap -rmk -iface --report-uri "
-            "--cpu-set --cpu-list --rankfile -rf --prefix --stdin -stdin --tune -binding --launcher",
+            "--bind-to -bind-to --hostfile -hostfile --machinefile -machinefile -f --host -host -H -hosts --hosts "
+            "-launcher -bootstrap -rmk -iface --report-uri --cpu-set --cpu-list --prefix --tune -binding --launcher",
         ),
         **_words(2, "--mca -mca --gmca -gmca --prtemca --pmixmca"),
         **_words(
             0,
             "--oversubscribe -oversubscribe --nooversubscribe --use-hwthread-cpus --report-bindings -report-bindings "
-            "--allow-run-as-root --display-map --display-allocation --bind-to-core --bind-to-socket --bynode --bycore "
-            "--byslot --nolocal -q --quiet -v --verbose -genvall -envall -genvnone --noprefix",
+            "--allow-run-as-root --display-map --display-allocation --bind-to-core --bind-to-socket --bycore "
+            "--byslot -q --quiet -v --verbose -genvall -envall --noprefix",
         ),
     },
     refused={
@@ -187,6 +246,8 @@ _MPI = _Options(
         "--configfile": _MPMD,
         "--output-filename": "redirect the command's output with > instead",
         "--timeout": "use the command timeout instead",
+        **_refused("--bynode --nolocal --rankfile -rf", _WHERE),
+        **_refused("-genvlist -envlist -genvnone", "the ranks get all of the script's environment"),
     },
 )
 
@@ -210,7 +271,7 @@ def _options_of(name: str) -> _Options:
 def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
     """What the command line asks for. Raises Usage."""
     options = _options_of(name)
-    found, argv = _split(name, options, words)
+    found, argv = _split(name, options, [*(_said_by(environ) if name == "srun" else ()), *words])
     if not argv:
         raise Mistake("no program was given")
     if ":" in argv:
@@ -221,7 +282,17 @@ def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
     if together is None:  # as they have it themselves
         together = name not in ("srun", "pbsdsh") or environ.get("SLURM_KILL_BAD_EXIT", "0") not in ("", "0")
     told = _told(name, found, environ)
-    return Request(_resolve(argv, cwd, environ), cwd, found.env(), found, reader, together, told)
+    request = Request(_resolve(argv, cwd, environ), cwd, found.env(), found, reader, together, told)
+    request.even = request.even and name == "srun"  # an mpirun fills one node after the other
+    return request
+
+
+def _said_by(environ: Mapping[str, str]) -> List[str]:
+    """The options that variables stand for. Slurm's own of a plane has its size in another one."""
+    said = {option: environ[name] for name, option in _SRUNS_VARIABLES.items() if environ.get(name)}
+    if said.get("--distribution") == "plane":
+        said["--distribution"] += "=" + environ.get("SLURM_DIST_PLANESIZE", "1")
+    return ["%s=%s" % one for one in said.items()]
 
 
 def _told(name: str, found: _Found, environ: Mapping[str, str]) -> Dict[str, Optional[str]]:
@@ -229,7 +300,10 @@ def _told(name: str, found: _Found, environ: Mapping[str, str]) -> Dict[str, Opt
     tasks as the script has it. By that the master of a pool counts the workers that it may spawn.
     """
     if name == "srun":
-        return {} if found.threads is None else {"SLURM_CPUS_PER_TASK": str(found.threads)}
+        told: Dict[str, Optional[str]] = dict(found.told)
+        if found.threads is not None:
+            told["SLURM_CPUS_PER_TASK"] = str(found.threads)
+        return told
     return {} if name == "pbsdsh" else {one: environ.get(one) for one in ("SLURM_NTASKS", "SLURM_NPROCS")}
 
 
@@ -274,6 +348,20 @@ def shape(name: str, words: Sequence[str]) -> Optional[Tuple[Optional[int], str]
     return size, found.time
 
 
+def read_distribution(option: str, value: str) -> Tuple[int, bool, Dict[str, str]]:
+    """How many ranks each node gets in turn (0: neighbours stay together), whether nodes are filled one after the
+    other, and the variables that say so, of `block`, `cyclic` or `plane=N`. What stands behind these is about the
+    sockets and cores of a node. Raises Usage."""
+    text, comma, pack = value.lower().partition(",")
+    first, colon, rest = text.partition(":")
+    first, equals, size = ("block" if first == "*" else first).partition("=")
+    dealt = _number(option, size) if first == "plane" else {"block": 0, "cyclic": 1}.get(first, -1)
+    if dealt < 0 or pack not in ("", "pack", "nopack"):
+        raise Usage("%s=%s: %s" % (option, value, _WHERE))
+    told = {"SLURM_DISTRIBUTION": first + colon + rest + comma + pack}
+    return dealt, pack == "pack", dict(told, SLURM_DIST_PLANESIZE=size) if equals else told
+
+
 def is_unreadable(word: str) -> bool:
     """Whether a word of a script's text holds an expansion."""
     return "$" in word or "`" in word
@@ -285,6 +373,9 @@ class _Found:
         self.reader = ""
         self.time = ""
         self.together: Optional[bool] = None  # a rank that fails ends the others
+        self.told: Dict[str, str] = {}
+        self.dealt = 0
+        self.packed = False  # neighbours fill one node after the other
         self._numbers: Dict[str, int] = {}
         self._variables: List[Tuple[str, Optional[str]]] = []
 
@@ -295,6 +386,17 @@ class _Found:
             self.reader = "none" if value == os.devnull else value
         elif meaning == "time":
             self.time = value
+        elif meaning == "distribution":
+            self.dealt, self.packed, told = read_distribution(option, value)
+            self.told.update(told)
+        elif meaning == "mapping":
+            if value.startswith("node"):
+                raise Usage("%s %s: %s" % (option, value, _WHERE))
+        elif meaning == "name":
+            self.told["SLURM_JOB_NAME"] = value
+        elif meaning == "binding":
+            if "map_" in value or "mask_" in value:
+                raise Usage("%s=%s: processors by their numbers are not the ranks' wherever they run" % (option, value))
         elif meaning == "export":
             words = value.split(",")
             if "ALL" not in [word.upper() for word in words]:
@@ -323,6 +425,10 @@ class _Found:
     def spread(self) -> bool:
         """Whether the ranks are to be on several nodes, or on all that the job has."""
         return self._numbers.get("nodes", 1) > 1 or "per-node" in self._numbers
+
+    @property
+    def even(self) -> bool:
+        return not self.packed and self._numbers.get("nodes", 2) > 1
 
     def size(self) -> Optional[int]:
         """-n; else nodes x ranks a node; else the job's."""

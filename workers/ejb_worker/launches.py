@@ -161,11 +161,11 @@ class Launches:
         folder = os.path.join(self._job_dir, "launches")
         launch = {"argv": request["argv"], "cwd": request["cwd"], "env": request["env"], "size": size}
         launch["together"] = bool(request.get("together", True))
-        for name in ("threads", "stdin", "told"):
+        for name in ("threads", "stdin", "told", "even", "dealt"):
             if request.get(name):
                 launch[name] = request[name]
         # One rank a node, say, of a job that has whole nodes.
-        if request.get("spread") or (request["size"] is None and size * self._threads < self._processors):
+        if request.get("spread") or (size == self._tasks and size * self._threads < self._processors):
             launch["spread"] = True
         for stream, name in (("stdout", "out"), ("stderr", "err")):
             launch[stream] = self._route(request, stream, os.path.join(folder, "%d.%s" % (ordinal, name)))

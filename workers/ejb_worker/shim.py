@@ -122,6 +122,8 @@ class _Launch:
             "size": request.size,
             "threads": request.threads,
             "spread": request.spread,
+            "even": request.even,
+            "dealt": request.dealt,
             "told": request.told,
             "together": request.together,
             "time": request.time,

@@ -215,7 +215,9 @@ def _make_job_folder(spool: Spool, id: str, spec: JobSpec) -> None:
         return
     command = None
     if spec.script is None:
+        dealt, told = variables.distribution_of(spec)
         command = {"argv": list(spec.argv), "cwd": spec.cwd, "env": spec.env, "size": spec.processes}
+        command |= {"dealt": dealt, "told": told} if told else {}
     spool.make_job(id, env=spec.env, script=spec.script, command=command)
 
 

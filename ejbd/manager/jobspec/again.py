@@ -1,4 +1,5 @@
-"""Whether a script may be begun again from its first line, where the shell that ran it was lost with its node.
+"""Whether a script may be begun again from its first line, where the shell that ran it was lost with its node, and
+whether a job may put itself back into the queue.
 
 Launches that had ended return their codes then, and the one that ran goes on from its checkpoint. What a script does
 beside them would be done twice, and only its user knows whether it stands that. So it is begun again where it does
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ejbd.manager.jobspec.beside import is_assignment
+from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.manager.jobspec.findings import Given, Refusal, shortened
 
 WORDS = ("requeue", "no-requeue")
@@ -110,3 +112,23 @@ def note(why: Refusal) -> str:
         f"{why.where}: the script is not begun again where the node of its shell is lost, and has failed then, though "
         f"its launches may have checkpoints: {why.message} ({why.hint})"
     )
+
+
+_REQUEUES = re.compile(r"\bscontrol\b[\"',\s]{1,9}(?:-\S{1,60}[\"',\s]{1,9}){0,9}requeue(?:hold)?\b")
+
+
+def requeues_itself(script: str | None, signal: EndSignal | None, where: str, word: Given | None) -> Refusal | None:
+    """Why a job may put itself back into the queue (`scontrol requeue`), which an elastic one cannot; None: it will
+    not.
+
+    Its text may say so. Programs that are told of their end do it in their handler: of their ranks the text does not
+    show it. `signal` and `where` it stands: --signal. `word`: what the user says of another run, as :func:`said`.
+    """
+    for number, line in enumerate((script or "").split("\n"), 1):
+        if not line.lstrip().startswith("#") and _REQUEUES.search(line):
+            message = "`scontrol requeue` puts a job back into the queue, and only an ordinary one can go there"
+            return Refusal(f"line {number}", message)
+    if signal is None or signal.script or (word is not None and word.name == "no-requeue"):
+        return None
+    message = "ranks that --signal tells of their end may put the job back into the queue, where no elastic one can go"
+    return Refusal(where, message, "say --no-requeue, if they only save their work", doubt=True)

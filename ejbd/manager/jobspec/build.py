@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from ejbd._workers.ejb_worker.launch_options import objection
 from ejbd.core.parameters import Declared, per_job
 from ejbd.manager.jobspec import again, pbsfiles, shell, values
 from ejbd.manager.jobspec.asked import asked_for, beside, output_pattern
@@ -146,6 +147,10 @@ def read(request: JobRequest) -> Reading:
     if (partition := settings.get("partition")) and "," in (partition.value or ""):
         refusals.append(Refusal(partition.where, "an elastic job waits in one partition, not in several"))
         rigid = (*rigid, f"--partition={partition.value}")
+    if (given_way := settings.get("distribution")) and (
+        why := objection("srun", [f"--distribution={given_way.value}", "a"], values.MOST_PROCESSES)
+    ):
+        refusals.append(Refusal(given_way.where, f"an elastic job cannot keep {why}"))
     array = settings.get("array")
     if array is not None and Indices.read(array.value or "") is None:
         message = f"only the batch system can read the indices {shortened(array.value or '')}"
@@ -157,12 +162,22 @@ def read(request: JobRequest) -> Reading:
     elif end_signal is not None and end_signal.script and request.script is None:
         message = "B: of --signal is for the shell of a script, and this is a command"
         refusals.append(Refusal(settings["signal"].where, message))
+    told_by = settings["signal"].where if "signal" in settings else ""
+    if (requeues := again.requeues_itself(request.script, end_signal, told_by, word)) is not None:
+        refusals.append(requeues)
     profile = read_profile(settings, layout, walltime_s)
     if profile is not None:
         layout = replace(layout, processes=profile.peak, tasks_asked=True)
         walltime_s = walltime_s or walltime_of(profile)
         refusals = [refusal for refusal in refusals if refusal is not NO_WALLTIME]
-    if (stages := read_stages(settings, layout, walltime_s, launches)) is not None:
+    stages = read_stages(settings, layout, walltime_s, launches)
+    if stages is None:
+        refusals += [
+            Refusal(f"line {one.first_line}", f"`{one.name} -t` ends its ranks after a time, and moves take some of it")
+            for one in launches or ()
+            if one.shape is not None and one.shape[1]
+        ]
+    else:
         refusals = [refusal for refusal in refusals if refusal is not NO_WALLTIME] if walltime_s else refusals
         notes += notes_on(launches or ())
     evolves = profile is not None or stages is not None
@@ -194,6 +209,7 @@ def read(request: JobRequest) -> Reading:
         mpi=values.text(settings["ejb:mpi"], "the MPI") if "ejb:mpi" in settings else "auto",
         restartable=restartable,
         begins_again=request.script is not None and once is None,
+        keeps_output=values.keeps_output(settings["open-mode"]) if "open-mode" in settings else False,
         rerunnable=values.switch(settings["ejb:rerunnable"]) if "ejb:rerunnable" in settings else False,
         elastic=_elastic(settings, evolves=evolves),
         options=options.shared,

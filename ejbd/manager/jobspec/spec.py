@@ -62,14 +62,15 @@ class JobSpec:
     them, too. `asked` is what a passed-through job needs beside that (None: it is elastic, or was stored by an EJB that
     did not keep it). `pbs`: it has #PBS lines, and `qsub` are words of theirs for every subjob in front of
     PBS. `signal`: as --signal has it. `begins_again`: its script is begun again, behind the launches that have ended,
-    where its shell is lost. `mail`: the mails that an elastic job sends. `evolving`: the widths that it has one after
-    the other, as `ejbd.core.evolving.course` writes them; before it has begun, `steps` alone (None: it does not
-    evolve). `widths`: its application can be restarted on another number of ranks, of this shape or list ("": it keeps
-    them). `ntasks_max`: up to how many ranks it may grow while no other job waits (0: not beyond its own). `profile`:
-    how its application is stopped, judged and resumed, as `ejbd.profiles.profile.Profile` is written
-    (None: it has none). `chain`: its queue's limit, where it is longer than that and goes on in the next place holder
-    (`limit_s`), and the last one that it was saved on (`left`). `umask` and the soft resource `limits` are the user's,
-    as in :class:`Asked`: sbatch hands them on.
+    where its shell is lost. `keeps_output`: what stands in its output files when it begins stays (--open-mode=append).
+    `mail`: the mails that an elastic job sends. `evolving`: the widths that it has one after the other, as
+    `ejbd.core.evolving.course` writes them; before it has begun, `steps` alone (None: it does not evolve). `widths`:
+    its application can be restarted on another number of ranks, of this shape or list ("": it keeps them).
+    `ntasks_max`: up to how many ranks it may grow while no other job waits (0: not beyond its own). `profile`: how its
+    application is stopped, judged and resumed, as `ejbd.profiles.profile.Profile` is written (None: it has none).
+    `chain`: its queue's limit, where it is longer than that and goes on in the next place holder (`limit_s`), and the
+    last one that it was saved on (`left`). `umask` and the soft resource `limits` are the user's, as in :class:`Asked`:
+    sbatch hands them on.
     """
 
     name: str
@@ -89,6 +90,7 @@ class JobSpec:
     mpi: str = "auto"
     restartable: bool = False
     begins_again: bool = False
+    keeps_output: bool = False
     rerunnable: bool = False
     elastic: bool | None = None
     options: tuple[str, ...] = ()

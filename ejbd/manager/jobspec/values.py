@@ -113,6 +113,14 @@ def switch(given: Given) -> bool:
     raise invalid(given.where, f"{name} is on or off, not {shortened(given.value)}")
 
 
+def keeps_output(given: Given) -> bool:
+    """--open-mode: whether what stands in the output files stays."""
+    word = (given.value or "").lower()
+    if word[:1] not in ("a", "t"):
+        raise invalid(given.where, f"--open-mode is append or truncate, not {shortened(given.value or '')}")
+    return word.startswith("a")
+
+
 def elastic(given: Given) -> bool | None:
     """As :func:`switch`; `auto` is None: as the queue says."""
     return None if given.value is not None and given.value.lower() == "auto" else switch(given)

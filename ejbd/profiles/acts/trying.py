@@ -119,7 +119,7 @@ def _tried(
     whole = _folder(case, scratch / "alone")
     run, _ = _launch(profile, command, whole, widths[0], None, 0)
     runs.append(run)
-    if problem := missing(profile, whole, run.values):
+    if problem := missing(profile, whole, run.values, command.program):
         raise EjbError(Code.INVALID, problem, hint="docs/profiles.md says what a case needs")
     tell(f"{widths[0]} ranks, uninterrupted")
     trial.alone = _ended(run, widths[0], longest_s)
@@ -129,11 +129,11 @@ def _tried(
     chain = _folder(case, scratch / "chain")
     part_s = trial.alone.run_s / PARTS
     before: int | None = None
-    final = run
+    done, final = 0.0, run
     prepared: float | None = None
     for epoch, ranks in enumerate((widths[0], widths[1], widths[0]), 1):
         tell(f"{ranks} ranks, {'to its end' if epoch == PARTS else 'told to stop'}")
-        final, prepared = _launch(profile, command, chain, ranks, before, epoch)
+        final, prepared = _launch(profile, command, chain, ranks, before, epoch, done)
         runs.append(final)
         part = _part(final, ranks, part_s * _slower(widths, ranks), longest_s, last=epoch == PARTS)
         part = Part(**{**part.to_json(), "prepare_s": prepared})
@@ -160,7 +160,7 @@ def _tried(
             took_s = time.monotonic() - begun
             part = Part(**{**part.to_json(), "copy_s": took_s, "state_bytes": size})
         trial.parts.append(part)
-        before = ranks
+        before, done = ranks, max(done, final.progress()[0])
     trial.compared, same = compare(profile, run, final)
     if not same:
         trial.wrong.append(trial.compared)
@@ -211,7 +211,7 @@ def _patterns(profile: Profile, values: Mapping[str, str]) -> list[str]:
 
 
 def _launch(
-    profile: Profile, command: Command, folder: Path, ranks: int, before: int | None, epoch: int
+    profile: Profile, command: Command, folder: Path, ranks: int, before: int | None, epoch: int, done: float = 0.0
 ) -> tuple[Run, float]:
     """The run, and the seconds that its preparation took."""
 
@@ -224,7 +224,7 @@ def _launch(
     values = values_of(profile, command.program, reads)
     newest_file = newest(state_files(folder, _patterns(profile, values)))
     launch = start(
-        profile, command.program, values, ranks=ranks, before=before, epoch=epoch,
+        profile, command.program, values, ranks=ranks, before=before, epoch=epoch, done=done,
         endpoint=(socket.gethostname(), free_port()),
         newest_state="" if newest_file is None else str(newest_file.relative_to(folder)),
         input_text=reads(values["input"]) if "input" in values else None,

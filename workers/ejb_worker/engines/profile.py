@@ -38,7 +38,7 @@ READY = "profile.json"
 VERDICT = "verdict.json"
 """In the epoch's folder: how the application has ended."""
 RECORD = "stopped.json"
-"""In a checkpoint's folder: how many ranks have written the state."""
+"""In a checkpoint's folder: how many ranks have written the state, and how far the application was."""
 COPY = "state"
 
 NOT_FINISHED = 1
@@ -92,9 +92,9 @@ class Run:
         epoch, profile = self.epoch, self.profile
         values = values_of(profile, self.program, self._text)
         patterns = [filled(one, values) for one in profile.state]
-        before = None
+        before, done = None, 0.0
         if epoch.restart_dir is not None:
-            before = ranks_of(epoch.restart_dir)
+            before, done = ranks_of(epoch.restart_dir), done_by(epoch.restart_dir)
             yield from self._kept(Path(epoch.restart_dir) / COPY, patterns, before)
         remove_stop_files(profile, self.folder, values)
         last = newest(state_files(self.folder, patterns))
@@ -105,6 +105,7 @@ class Run:
             ranks=epoch.size,
             before=before,
             epoch=epoch.epoch,
+            done=done,
             endpoint=(socket.gethostname(), free_port()),
             newest_state="" if last is None else os.path.relpath(str(last), str(self.folder)),
             input_text=self._text(values["input"]) if "input" in values else None,
@@ -201,8 +202,17 @@ class Run:
             if not state_files(self.folder, self.patterns):
                 found = Judged("failed", "it left no state: nothing is like %s" % ", ".join(self.patterns))
             else:
-                write_json(os.path.join(self.epoch.checkpoint_dir, RECORD), {"ranks": self.epoch.size})
+                record = {"ranks": self.epoch.size, "done": self._done_by_now()}
+                write_json(os.path.join(self.epoch.checkpoint_dir, RECORD), record)
         return self._written(found)
+
+    def _done_by_now(self) -> float:
+        """How far it is by its own log; what it had done before it was resumed where that says nothing yet."""
+        before = done_by(self.epoch.restart_dir) if self.epoch.restart_dir is not None else 0.0
+        if not self.profile.progress:
+            return before
+        found = Progress(self.profile.progress, self.values, self.since, self.folder, self.output).read()
+        return before if found is None else max(before, found[0])
 
     def _written(self, found: Judged) -> Judged:
         write_json(os.path.join(self.epoch.folder, VERDICT), {"verdict": found.verdict, "why": found.why})
@@ -356,6 +366,14 @@ def ranks_of(checkpoint: str) -> int:
         return int(read_json(os.path.join(checkpoint, RECORD))["ranks"])
     except (OSError, ValueError, KeyError, TypeError):
         raise SpoiledCheckpoint("the checkpoint to resume from is not there: %s" % checkpoint) from None
+
+
+def done_by(checkpoint: str) -> float:
+    """How far an application was as it wrote a checkpoint, by its own log; 0 where that is not known."""
+    try:
+        return float(read_json(os.path.join(checkpoint, RECORD))["done"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
 
 
 def _run(epoch: EpochContext) -> Run:

@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
+_ASSIGNED = r"""^((?:[^!#\n]*?[\s,;&])??)%s[ \t]*=[ \t]*(?:'[^'\n]*'|"[^"\n]*"|[^\s,;/!]*)"""
 _BRACES = re.compile(r"\{([A-Za-z][A-Za-z ]*)\}")
 
 ReadsFile = Callable[[str], Optional[str]]
@@ -50,13 +51,13 @@ def filled(text: str, values: Mapping[str, str], *, for_shell: bool = False) -> 
 
 
 def edited(text: str, assignments: Mapping[str, str]) -> str:
-    """An input with `key = value` put in: in the place of the key's own line, else behind the first line that opens a
-    namelist (`&control`), else at its beginning."""
+    """An input with `key = value` put in: in the place of the key's own assignment, wherever in a line it stands, else
+    behind the first line that opens a namelist (`&control`), else at its beginning. Of several all are changed."""
     for key, value in assignments.items():
-        line = re.search(r"^([ \t]*)%s[ \t]*=.*?(,?[ \t]*)$" % re.escape(key), text, re.MULTILINE | re.IGNORECASE)
-        if line:
-            text = "%s%s%s = %s%s%s" % (text[: line.start()], line[1], key, value, line[2], text[line.end() :])
-        else:
+        own = re.compile(_ASSIGNED % re.escape(key), re.MULTILINE | re.IGNORECASE)
+        put: Callable[["re.Match[str]"], str] = lambda found: "%s%s = %s" % (found[1], key, value)  # noqa: E731, B023
+        text, count = own.subn(put, text)
+        if not count:
             opens = re.search(r"^\s*&\w+.*\n", text, re.MULTILINE)
             at = opens.end() if opens else 0
             text = "%s  %s = %s\n%s" % (text[:at], key, value, text[at:])

@@ -20,6 +20,8 @@ def _namespace(told: Mapping[str, Any]) -> Any:
 
 
 def _value(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_namespace(one) if isinstance(one, dict) else one for one in value]
     if not isinstance(value, dict):
         return value
     if name in _MAPPINGS:

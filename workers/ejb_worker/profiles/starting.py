@@ -35,19 +35,22 @@ def start(
     ranks: int,
     before: Optional[int],
     epoch: int,
+    done: float = 0.0,
     newest_state: str = "",
     endpoint: Tuple[str, int] = ("localhost", 0),
     input_text: Optional[str] = None,
 ) -> Start:
     """The launch of an epoch at a width. `before`: the ranks that wrote the state; None: it is the first.
 
-    `newest_state`: the state file that was written last. `endpoint`: the host of the first rank, and a port that was
-    free there. `input_text`: of the file {input}, where the profile edits it.
+    `done`: how far it was then, by its own log. `newest_state`: the state file that was written last. `endpoint`: the
+    host of the first rank, and a port that was free there. `input_text`: of the file {input}, where the profile edits
+    it.
     """
     known = dict(values, ranks=str(ranks), epoch=str(epoch))
     known["newest state"] = newest_state
     known["head"], known["port"] = endpoint[0], str(endpoint[1])
     resume = profile.resume
+    known["left"] = _left(filled(getattr(resume, "steps", ""), values), done)  # a job of an older daemon's has none
     known["before"] = str((0 if resume.fresh else ranks) if before is None else before)
     words: List[str] = [word.replace(RANKS, str(ranks)) for word in program]
     written: Optional[Tuple[str, str]] = None
@@ -67,6 +70,11 @@ def start(
     if before is not None:
         env[RESTART] = "."
     return Start(prepare, words, env, written)
+
+
+def _left(steps: str, done: float) -> str:
+    """What is left of the steps that a run makes: one at least, since what has made all of them has finished."""
+    return str(max(1, int(steps) - int(done))) if steps.isdigit() else steps
 
 
 def free_port() -> int:

@@ -96,6 +96,7 @@ def order_for(
         "folders": folders(folder) if told else [],
         "output": output,
         "error": error,
+        "append": spec.keeps_output,
         "variables": {**_shape(spec), **variables.of_array(world), **pbsvariables.of_array(world), **told},
     }
     prolog = task_prolog(folder, job.id, subjob.id) if told else None

@@ -13,6 +13,7 @@ from itertools import groupby
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+from ejbd._workers.ejb_worker.launch_options import read_distribution
 from ejbd.core.placing import Seat
 from ejbd.manager.facts.batchjob.numbers import number_of
 from ejbd.manager.facts.jobworld import JobWorld
@@ -59,7 +60,17 @@ def of_array(world: JobWorld) -> dict[str, str]:
 def of_script(world: JobWorld, members: Sequence[Subjob]) -> dict[str, str]:
     """For the script: what sbatch sets in the batch step."""
     workers = [worker for subjob in members for worker in world.workers_of(subjob.id)]
-    return {**_of_job(world, workers), "ENVIRONMENT": "BATCH", **_task(0, 0, 0, [0])}
+    return {**_of_job(world, workers), **distribution_of(world.spec)[1], "ENVIRONMENT": "BATCH", **_task(0, 0, 0, [0])}
+
+
+def distribution_of(spec: JobSpec) -> tuple[int, dict[str, str]]:
+    """How many ranks each node gets in turn by the job's own --distribution (0: neighbours stay together), and the
+    variables that say so."""
+    given = next((word for word in spec.wants.shape if word.startswith("--distribution=")), None)
+    if given is None:
+        return 0, {}
+    dealt, _, told = read_distribution(*given.split("=", 1))
+    return dealt, told
 
 
 def of_launch(

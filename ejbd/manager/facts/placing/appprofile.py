@@ -133,7 +133,10 @@ def with_profile(
             continue
         one = matching(words, profiles)
         foreign = one is not None and one.name in strange
-        if one is None or (spec.engine == "auto" and not foreign and unfit(one, words, spec.cwd)):
+        if one is None:
+            continue
+        if spec.engine == "auto" and not foreign and (why := unfit(one, words, spec.cwd)):
+            unseen.append(why)
             continue
         return _taken(spec, one, foreign), note
     if unseen and spec.engine == "profile":
@@ -172,7 +175,8 @@ def _taken(spec: JobSpec, one: Profile, foreign: bool) -> JobSpec:
 
 
 def unfit(profile: Any, words: Sequence[str], cwd: str) -> str:
-    """Why a program cannot be run by a profile that is for it: an option or a line that is not there; "" where it can.
+    """Why a program cannot be run by a profile that is for it: an option or a line that is not there, or one that is;
+    "" where it can.
 
     It reads files; what does not answer in time is no reason.
     """
@@ -185,7 +189,7 @@ def unfit(profile: Any, words: Sequence[str], cwd: str) -> str:
 
     def look() -> str:
         try:
-            return missing(profile, Path(cwd), values_of(profile, list(words), reads))
+            return missing(profile, Path(cwd), values_of(profile, list(words), reads), words)
         except NotFound as error:
             return str(error)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ejbd.core.placing import Host, Seat, place_wide
 from ejbd.files.userfiles import within
@@ -33,8 +34,9 @@ def seated(world: JobWorld, launch: Launch, workers: Sequence[Worker], size: int
     if not any(host.processors for host in hosts):  # narrower than a rank: it makes do with what there is
         hosts = [Host(w.id, 1) for w in workers]
     full = world.job.processes
-    wide = min(_places_asked(launch, each, full, world.ctx.hands.read), max(1, full // size))
-    places, mine = place_wide(size, hosts, wide)
+    asked = _asked(launch, world.ctx.hands.read)
+    wide = min(_places_asked(asked, launch, each, full), max(1, full // size))
+    places, mine = place_wide(size, hosts, wide, even=bool(asked.get("even")), dealt=int(asked.get("dealt") or 0))
     used = len({(seat.worker, place) for seat in places for place in mine[seat.rank]})
     widths = {w.id: w.processors for w in workers}
     seats = tuple(Seat(seat.rank, seat.worker, seat.processor * each) for seat in places)
@@ -51,19 +53,22 @@ def seated(world: JobWorld, launch: Launch, workers: Sequence[Worker], size: int
     return Seating(seats, processors, min(size, max(1, at_once)))
 
 
-def _places_asked(launch: Launch, each: int, full: int, read: Reads) -> int:
+def _places_asked(asked: Mapping[str, Any], launch: Launch, each: int, full: int) -> int:
     """Places for each rank: by `srun -c`; with `srun -N` as many as there are for each."""
+    return max(1, full // launch.size) if asked.get("spread") else max(1, -(-int(asked.get("threads") or 1) // each))
+
+
+def _asked(launch: Launch, read: Reads) -> dict[str, Any]:
+    """What a launch says of the places of its ranks; nothing where that cannot be read in time."""
     try:
-        found = within(lambda: _read(Path(launch.file), read), LOOK_S)
+        return within(lambda: _read(Path(launch.file), read), LOOK_S)
     except TimeoutError:
-        return 1
-    threads, spread = found
-    return max(1, full // launch.size) if spread else max(1, -(-threads // each))
+        return {}
 
 
-def _read(file: Path, read: Reads) -> tuple[int, bool]:
+def _read(file: Path, read: Reads) -> dict[str, Any]:
     try:
         launch = json.loads(read(file, MOST_LAUNCH_BYTES)[0])
-        return int(launch.get("threads") or 1), bool(launch.get("spread"))
+        return {name: int(launch.get(name) or 0) for name in ("threads", "spread", "even", "dealt")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return 1, False
+        return {}

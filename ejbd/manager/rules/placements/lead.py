@@ -98,6 +98,7 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> Effects[None]:
                 **variables.of_script(world, members if home in members else [home]),
                 **pbsvariables.of_script(world, members if home in members else [home]),
                 **variables.of_modules(world),
+                **_restarts(world),
             },
         }
     before = world.operations(OperationKind.LEAD)
@@ -114,9 +115,17 @@ def _appoint(world: JobWorld, members: list[Subjob]) -> Effects[None]:
         "output": output,
         "error": error,
         "script": script,
+        "append": spec.keeps_output,
         "processors": job.processes * (world.needs.processors if world.needs.per_node else spec.threads),
         "tasks": spec.nodes if not spec.tasks_asked and spec.nodes else job.processes,
         "threads": spec.threads,
     }
     yield Order(lead, OperationKind.LEAD, payload)
     yield tell(EventKind.LEAD_APPOINTED, job_id=job.id, subjob_id=home.id, node=lead.node, run=job.script_run)
+
+
+def _restarts(world: JobWorld) -> dict[str, str]:
+    """How often an ordinary script was begun again, as the batch system tells it. One that says `restartable` begins
+    again with each move of its shell, which is no other run."""
+    again = world.job.script_run - 1
+    return {"SLURM_RESTART_COUNT": str(again)} if again and not world.spec.restartable else {}
