@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from . import linux
 from .alone import EXIT_ALONE, Alone
+from .attributes import Propagation
 from .engines import ENGINES, build_of_node
 from .failures import DISK_PATIENCE_S, DISK_PAUSE_S, LaunchError
 from .leftovers import Warden
@@ -72,6 +73,7 @@ class Agent:
         address: str = "",
         grace_s: float = 1.5,
         ending: str = "",
+        propagation: Optional[Propagation] = None,
     ) -> None:
         self._subjob = subjob
         self._grace_s = grace_s
@@ -97,6 +99,7 @@ class Agent:
             cpus_to_bind(processors, subjob.binding),
             processors,
             subjob.binding,
+            propagation,
         )
         handlers = {
             "launch": self._launch,

@@ -410,7 +410,9 @@ class SlurmBatch:
         return show.parse(await self._query(show.argv(), show.timeout_s, "show its settings"))
 
     def worker_script(self, request: WorkerScript) -> str:
-        return script.worker_script(request, commands.kill_wait_s(self._config or {}))
+        config = self._config or {}
+        limits, nice = commands.propagated_limits(config), commands.is_nice_propagated(config)
+        return script.worker_script(request, commands.kill_wait_s(config), limits, nice=nice)
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
         return script.rigid_command(argv, processors)
