@@ -12,7 +12,7 @@ from typing import Dict, List, NoReturn
 
 USAGE = (
     "usage: worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N] [--address IP] [--grace-s SECONDS]\n"
-    "                        [--ending FILE] [--propagate LIMITS] [--propagate-nice yes|no]\n"
+    "                        [--ending FILE] [--propagate LIMITS] [--propagate-nice yes|no] [--warns yes|no]\n"
     "       worker.pyz shim srun|mpirun|mpiexec|... ...\n"
     "       worker.pyz pmi --folder DIR --host ADDRESS|--fd NUMBER\n"
     "       worker.pyz sweep --job-dir DIR\n"
@@ -47,7 +47,7 @@ def _agent(words: List[str]) -> int:
 
     reset_signals()  # before any thread: each has the mask of the one that starts it
     known = ("--subjob-dir", "--node", "--processors", "--address", "--grace-s", "--ending", "--propagate")
-    options = _options(words, (*known, "--propagate-nice"))
+    options = _options(words, (*known, "--propagate-nice", "--warns"))
     if "--subjob-dir" not in options:
         _usage("--subjob-dir is missing")
     node = options.get("--node") or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
@@ -82,6 +82,7 @@ def _agent(words: List[str]) -> int:
         grace_s=grace_s,
         ending=options.get("--ending", ""),
         propagation=propagation,
+        warns=options.get("--warns") == "yes",
     ).run()
 
 

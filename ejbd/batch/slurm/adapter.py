@@ -411,8 +411,13 @@ class SlurmBatch:
 
     def worker_script(self, request: WorkerScript) -> str:
         config = self._config or {}
-        limits, nice = commands.propagated_limits(config), commands.is_nice_propagated(config)
-        return script.worker_script(request, commands.kill_wait_s(config), limits, nice=nice)
+        return script.worker_script(
+            request,
+            commands.kill_wait_s(config),
+            commands.propagated_limits(config),
+            nice=commands.is_nice_propagated(config),
+            warns=commands.has_preemption(config),
+        )
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
         return script.rigid_command(argv, processors)

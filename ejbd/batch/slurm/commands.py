@@ -367,6 +367,11 @@ def is_nice_propagated(config: Mapping[str, str]) -> bool:
     return config.get("PropagatePrioProcess", "0").strip() not in ("", "0", "(null)")
 
 
+def has_preemption(config: Mapping[str, str]) -> bool:
+    """Whether jobs may be preempted (PreemptType), and be told so by TERM before."""
+    return config.get("PreemptType", "").strip() not in ("", "preempt/none", "(null)")
+
+
 def scheduler_parameters(config: Mapping[str, str]) -> dict[str, str]:
     """`bf_interval=1,defer` -> {"bf_interval": "1", "defer": ""}"""
     pairs = (word.partition("=") for word in config.get("SchedulerParameters", "").split(",") if word)
