@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fakes.worker_process import World, alive, eventually, worker_command, world
+from tests.fakes.worker_process import PROGRAM, World, alive, eventually, worker_command, world
 
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 
@@ -177,6 +177,38 @@ def test_a_job_that_ends_as_a_whole_is_no_failure_of_its_ranks(there: World) -> 
     assert there.worker.wait(20) == 143
     assert there.manager.of_kind("rank-exit") == []
     assert there.manager.of_kind("leaving")[0]["exits"] == {"1": {"0": 143, "1": 143}}
+
+
+@pytest.mark.parametrize("how", ["blocked", "ignored"])
+def test_a_worker_that_was_started_without_word_of_ended_children_hears_of_them(there: World, how: str) -> None:
+    """So Slurm 25.05 starts its tasks. The ranks have no signal blocked or ignored, as srun's."""
+    signals = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
+
+    def without_word() -> None:
+        if how == "blocked":
+            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        for signum in signals if how == "ignored" else ():
+            signal.signal(signum, signal.SIG_IGN)
+
+    there.start(preexec_fn=without_word)
+    there.launch("grep", "-E", "Sig(Blk|Ign)", "/proc/self/status")
+    assert there.exits(1) == {0: 0}
+    assert [line.split()[1].strip("0") for line in there.rank_output(0).splitlines()] == ["", ""]
+    there.worker.terminate()
+    assert there.worker.wait(20) == 143
+
+
+def test_a_rank_whose_end_no_signal_has_told_is_found_all_the_same(there: World) -> None:
+    program = PROGRAM.replace(
+        "main()",
+        "import signal, ejb_worker.processes as processes; processes.LOOK_S = 0.2\n"
+        "set_handler = signal.signal\n"
+        "signal.signal = lambda number, call: None if number == signal.SIGCHLD else set_handler(number, call)\n"
+        "main()",
+    )
+    there.start(program=program)
+    there.launch("true")
+    assert there.exits(1) == {0: 0}
 
 
 def test_hang_up_means_nothing(there: World) -> None:

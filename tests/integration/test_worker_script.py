@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -81,12 +83,13 @@ def test_the_ranks_of_mpirun_have_the_number_of_tasks_that_the_script_has(there:
     carry_out(there, 1)
     assert script_exit(there) == 0
     told = [json.loads((there.job_dir / "launches" / f"{one}.json").read_text())["told"] for one in (0, 1)]
-    assert told == [{"SLURM_NTASKS": "4", "SLURM_NPROCS": "4"}, {"SLURM_CPUS_PER_TASK": "2"}]
+    assert told[0] == {"SLURM_NTASKS": "4", "SLURM_NPROCS": "4"}
+    assert told[1]["SLURM_CPUS_PER_TASK"] == "2" and "SLURM_NTASKS" not in told[1]
 
 
 def test_what_the_script_sees(there: World) -> None:
     names = "EJB_JOB_ID SLURM_JOB_ID SLURM_NTASKS SLURM_SUBMIT_DIR SLURM_JOB_NAME MINE PWD"
-    text = f'#!/bin/bash -e\nfor name in {names}; do echo "$name=${{!name}}"; done\ncat\ntype -t srun\nkill -HUP $$\n'
+    text = f'#!/bin/bash -e\nfor name in {names}; do echo "$name=${{!name}}"; done\ncat\ntype -t srun\n'
     there.lead(there.script(text, variables={"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "4"}))
     assert script_exit(there) == 0
     assert there.collected().splitlines() == [
@@ -98,6 +101,38 @@ def test_what_the_script_sees(there: World) -> None:
         "MINE=as submitted",
         f"PWD={there.spool}",
         "function",
+    ]
+
+
+def test_a_rank_has_what_its_script_has_made_of_itself(there: World) -> None:
+    """As srun gives it: umask, soft limits, exported functions and odd names; not hard limits, niceness or signals."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    text = """\
+        #!/bin/bash
+        look() { echo "$1 $(umask) $SLURM_UMASK $(ulimit -Sn) $(ulimit -Hn) $(ulimit -Sc) $(nice) $(odd)"
+            grep -E 'Sig(Blk|Ign)' /proc/self/status; }
+        odd() { env | grep -a '^A-B'; }; export -f look odd
+        umask 077; ulimit -n 300; ulimit -Sc 0; trap '' HUP USR2; renice -n $(($(nice) + 3)) $$ > /dev/null
+        env A-B=1 srun -n 1 bash -c 'look srun'
+        SLURM_UMASK=0002 srun -n 1 --propagate=CORE bash -c 'look asked'
+        env A-B=1 mpirun -n 1 bash -c 'look mpirun'
+        pbsdsh -c 1 bash -c 'umask'
+    """
+    there.lead(there.script(textwrap.dedent(text)))
+    for ordinal in range(4):
+        carry_out(there, ordinal)
+    assert script_exit(there) == 0
+    none = [f"Sig{one}:\t{0:016x}" for one in ("Blk", "Ign")]
+    mask, nice = os.umask(0o077), os.getpriority(os.PRIO_PROCESS, 0)
+    os.umask(mask)
+    assert there.collected().splitlines() == [
+        f"srun 0077 0077 300 {hard} 0 {nice} A-B=1",
+        *none,
+        f"asked 0002 0002 {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} {hard} 0 {nice} ",
+        *none,
+        f"mpirun 0077  300 300 0 {nice + 3} A-B=1",  # nothing is said of the site: it starts its ranks from itself
+        *none,
+        f"{mask:04o}",
     ]
 
 
@@ -336,7 +371,7 @@ def test_a_shim_outside_of_a_script(there: World) -> None:
 def test_idle_shims_wait_without_work(there: World) -> None:
     there.lead(there.script("#!/bin/sh\nsrun -n 1 sleep 60\n"))
     launch_reports(there, 1)
-    shim = next(p for p in descendants(there.worker.pid) if b"\0shim\0" in Path(f"/proc/{p}/cmdline").read_bytes())
+    shim = next(p for p in descendants(there.worker.pid) if b"/shims/srun\0" in Path(f"/proc/{p}/cmdline").read_bytes())
     before = Path(f"/proc/{shim}/stat").read_text().split()[13:15]
     time.sleep(0.5)
     assert Path(f"/proc/{shim}/stat").read_text().split()[13:15] == before

@@ -27,7 +27,7 @@ time.sleep(60)
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[World]:
     with world(tmp_path) as value:
-        value.start("--ending", str(tmp_path / "ending"))
+        value.start("--warns", "yes", "--ending", str(tmp_path / "ending"))
         yield value
 
 
@@ -45,6 +45,16 @@ def test_a_rank_that_can_be_checkpointed_does_not_hear_it_and_ends_at_once_when_
     # A grace of ten minutes: what has no handler is given none.
     result = there.manager.run("stop", {"epoch": 1, "grace_s": 600})
     assert result["data"]["exits"] == {"0": 143} and not alive(pid)
+
+
+def test_where_no_warning_is_to_be_expected_a_rank_and_what_it_starts_hear_every_term(tmp_path: Path) -> None:
+    with world(tmp_path) as there:
+        there.start("--ending", str(tmp_path / "ending"))
+        there.launch("bash", "-c", "trap 'exit 6' TERM; sleep 60 & kill $!; wait $!; echo $?; echo up; sleep 60 & wait")
+        up(there)
+        assert there.rank_output(0).split() == ["143", "up"]
+        result = there.manager.run("stop", {"epoch": 1, "grace_s": 600})
+        assert result["data"]["exits"] == {"0": 6}
 
 
 def test_a_rank_with_a_handler_of_its_own_hears_both(there: World) -> None:
@@ -101,7 +111,7 @@ def trapping(there: World) -> int:
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[World]:
     with world(tmp_path) as value:
-        value.start("--ending", str(tmp_path / "ending"), program=PATIENT)
+        value.start("--warns", "yes", "--ending", str(tmp_path / "ending"), program=PATIENT)
         yield value
 
 

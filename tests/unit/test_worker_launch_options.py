@@ -37,7 +37,7 @@ ENV = {"PATH": "/usr/bin:/bin", "HERE": "x"}
 def test_what_is_asked_for(line: str, size: int | None, argv: list[str]) -> None:
     name, *words = line.split()
     request = parse(name, words, ENV)
-    assert (request.size, request.argv, request.env) == (size, argv, {})
+    assert (request.size, request.argv, request.env) == (size, argv, ENV)
     assert request.cwd == str(Path.cwd())
 
 
@@ -65,15 +65,44 @@ def test_whether_a_rank_that_fails_ends_the_others(line: str, variable: str, tog
 @pytest.mark.parametrize(
     ("line", "env"),
     [
-        ("srun --export=ALL,A=1,B=x=y true", {"A": "1", "B": "x=y"}),
-        ("srun --export=HERE,ALL true", {}),
-        ("mpirun -x HERE -x A=1 true", {"A": "1"}),
-        ("mpiexec -genv A 1 -env B 2 true", {"A": "1", "B": "2"}),
+        ("srun --export=ALL,A=1,B=x=y true", {**ENV, "A": "1", "B": "x=y"}),
+        ("srun --export=HERE,ALL true", ENV),
+        ("srun --export=ALL,HERE=y true", ENV),  # the script's own value counts
+        ("srun --export=HERE,A=1 true", {"HERE": "x", "A": "1"}),
+        ("srun --export=HERE=y true", {"HERE": "y"}),
+        ("srun --export=NONE true", {}),
+        ("srun --export=NIL true", {}),
+        ("mpirun -x HERE -x A=1 true", {**ENV, "A": "1"}),
+        ("mpirun -x HERE=y true", {**ENV, "HERE": "y"}),
+        ("mpiexec -genv A 1 -env B 2 true", {**ENV, "A": "1", "B": "2"}),
     ],
 )
 def test_variables(line: str, env: dict[str, str]) -> None:
     name, *words = line.split()
     assert parse(name, words, ENV).env == env
+
+
+def test_srun_without_export_does_as_the_job_was_told() -> None:
+    """sbatch says so by SLURM_EXPORT_ENV. What srun's own option says goes before, and mpirun knows neither."""
+    told = {**ENV, "SLURM_EXPORT_ENV": "HERE", "SLURM_JOB_ID": "7", "EJB_JOB_ID": "a"}
+    kept = {name: value for name, value in told.items() if name != "PATH"}
+    assert parse("srun", ["true"], told).env == kept
+    assert parse("srun", ["--export=ALL", "true"], told).env == parse("mpirun", ["true"], told).env == told
+
+
+@pytest.mark.parametrize(
+    ("line", "propagate"),
+    [
+        ("srun true", None),
+        ("srun --propagate true", "all"),
+        ("srun --propagate=STACK,NOFILE true", "STACK,NOFILE"),
+        ("srun --propagate=NONE true", "NONE"),
+    ],
+)
+def test_the_limits_that_ranks_are_to_have(line: str, propagate: str | None) -> None:
+    name, *words = line.split()
+    request = parse(name, words, ENV)
+    assert (request.propagate, request.argv) == (propagate, ["true"])
 
 
 @pytest.mark.parametrize(
@@ -151,7 +180,6 @@ def test_variables_stand_for_options_of_srun_before_those_of_its_line() -> None:
         ("srun --ntasks= true", "not nothing"),
         ("srun --ntasks=99999999999999999999x true", "whole number"),
         ("srun -N 1-4 true", "whole number"),
-        ("srun --export=NONE true", "NONE"),
         ("srun --label true", "labels"),
         ("srun --pty bash", "terminal"),
         ("srun -w n1 true", "places the ranks itself"),

@@ -12,7 +12,7 @@ from typing import Dict, List, NoReturn
 
 USAGE = (
     "usage: worker.pyz agent --subjob-dir DIR [--node NAME] [--processors N] [--address IP] [--grace-s SECONDS]\n"
-    "                        [--ending FILE]\n"
+    "                        [--ending FILE] [--propagate LIMITS] [--propagate-nice yes|no] [--warns yes|no]\n"
     "       worker.pyz shim srun|mpirun|mpiexec|... ...\n"
     "       worker.pyz pmi --folder DIR --host ADDRESS|--fd NUMBER\n"
     "       worker.pyz sweep --job-dir DIR\n"
@@ -42,9 +42,12 @@ def _usage(message: str) -> NoReturn:
 
 
 def _agent(words: List[str]) -> int:
+    from .linux import reset_signals
     from .settings import SettingsError, read_subjob
 
-    options = _options(words, ("--subjob-dir", "--node", "--processors", "--address", "--grace-s", "--ending"))
+    reset_signals()  # before any thread: each has the mask of the one that starts it
+    known = ("--subjob-dir", "--node", "--processors", "--address", "--grace-s", "--ending", "--propagate")
+    options = _options(words, (*known, "--propagate-nice", "--warns"))
     if "--subjob-dir" not in options:
         _usage("--subjob-dir is missing")
     node = options.get("--node") or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
@@ -62,7 +65,15 @@ def _agent(words: List[str]) -> int:
         sys.stderr.write("ejb worker: %s\n" % error)
         return 2
     from .agent import Agent
+    from .attributes import Propagation, parse_limits
 
+    propagation = None
+    if "--propagate" in options:
+        try:
+            limits = parse_limits(options["--propagate"])
+        except ValueError as error:
+            _usage("--propagate: %s is no resource limit" % error)
+        propagation = Propagation(limits, options.get("--propagate-nice") == "yes")
     return Agent(
         subjob,
         node=node,
@@ -70,6 +81,8 @@ def _agent(words: List[str]) -> int:
         address=options.get("--address", ""),
         grace_s=grace_s,
         ending=options.get("--ending", ""),
+        propagation=propagation,
+        warns=options.get("--warns") == "yes",
     ).run()
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from . import linux
 from .alone import EXIT_ALONE, Alone
+from .attributes import Propagation
 from .engines import ENGINES, build_of_node
 from .failures import DISK_PATIENCE_S, DISK_PAUSE_S, LaunchError
 from .leftovers import Warden
@@ -59,8 +60,8 @@ class Agent:
     """Runs until it is asked to leave, its parent dies or a signal ends it. `grace_s`: from TERM to KILL at the end.
 
     `ending`: the file that the subjob's script makes when the batch system ends the job. A TERM without it is a warning
-    (a preemption with a grace, say), which is reported; ranks that can be checkpointed do not get it. "": every TERM is
-    the end.
+    (a preemption with a grace, say), which is reported. "": every TERM is the end. `warns`: such warnings are to be
+    expected, and ranks that can be checkpointed do not hear them. `propagation`: what srun hands on to ranks there.
     """
 
     def __init__(
@@ -72,10 +73,13 @@ class Agent:
         address: str = "",
         grace_s: float = 1.5,
         ending: str = "",
+        propagation: Optional[Propagation] = None,
+        warns: bool = False,
     ) -> None:
         self._subjob = subjob
         self._grace_s = grace_s
         self._ending = ending
+        self._warns = warns
         self._warned_s: Optional[float] = None  # when TERM came; None: not, or it was long ago
         self._warning_told = False
         self._parent = os.getppid()
@@ -97,6 +101,7 @@ class Agent:
             cpus_to_bind(processors, subjob.binding),
             processors,
             subjob.binding,
+            propagation,
         )
         handlers = {
             "launch": self._launch,
@@ -219,7 +224,7 @@ class Agent:
                 loop=self._loop,
                 report=self._report,
                 sure=self._sure,
-                shielded=bool(self._ending) and payload["engine"] != "none",
+                shielded=self._warns and payload["engine"] != "none",
             )
         except LaunchError as error:
             reply(False, str(error), {"code": error.code})

@@ -8,9 +8,10 @@ import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from . import degrees, leftovers, resizing
+from .attributes import Attributes
 from .ends import Ends
 from .engines import engine as engine_named
-from .engines.base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
+from .engines.base import PREPARE, Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .failures import DISK_PATIENCE_S, DISK_PAUSE_S, LaunchError, code_of, confined, sentence
 from .files import check_room, make_dir, read_json
 from .loop import Loop, Timer
@@ -119,6 +120,7 @@ class EpochRun:
         self._poll: Optional[Timer] = None
         self._finished = False
         self._input: Optional[RankInput] = None
+        self._attributes: Dict[str, Any] = {}
         self._stop_replies: List[Reply] = []
         self._stopping = False
         self._ends = Ends(loop=loop, sure=sure, report=self._report_end)
@@ -202,6 +204,8 @@ class EpochRun:
         self._make_folders()
         yield from self._wait_for_room()
         self._context.cwd = str(launch["cwd"])
+        self._attributes = launch.get("attributes") or {}
+        self._context.most_files = Attributes(self._attributes).most_files()
         self._input = RankInput(launch, self._folder, self._place.node, self._context.restart_dir)
         self._engine.prepare(self._context)
         if not os.path.isdir(launch["cwd"]):
@@ -374,6 +378,7 @@ class EpochRun:
                 stderr=output + ".err",
                 stdin=self._input.descriptor(rank) if self._input is not None else None,
                 cpus=[cpus[one] for one in processors] if cpus is not None and self._launcher is None else None,
+                attributes=Attributes({**self._attributes, **command.attributes}),
                 ignore_term=self._shielded,
                 on_exit=lambda code: self._ended(rank, code),
             )
@@ -483,6 +488,7 @@ class EpochRun:
             on_exit=on_exit,
             pass_fds=pass_fds,
             ignore_term=self._shielded,
+            attributes=Attributes(self._attributes) if name.startswith(PREPARE) else None,
         )
 
     def _abandon(self) -> None:

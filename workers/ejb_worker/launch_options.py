@@ -38,18 +38,20 @@ class _Unreadable(Exception):
 
 
 class Request:
-    """A launch as it was asked for. `size` None: as many ranks as the job has. `env`: what options add.
+    """A launch as it was asked for. `size` None: as many ranks as the job has. `env`: of the ranks.
 
     `threads`: processors for each rank (None: as the job has it); `spread`: ranks are spread over nodes; `together`:
     a rank that fails ends the others. `told`: variables of the batch system that the ranks have otherwise than a step
     of the job does (None: they do not have it). `reader`: what reads the launcher's standard input: `all` ranks,
     `none`, a rank's number, or a file's name instead of it. `time`: how long it may run, as srun has it ("": not said).
     `even`: a launch of fewer ranks than there are places for has some on each node. `dealt`: how many ranks each node
-    gets in turn, until all have a place (0: neighbours stay together).
+    gets in turn, until all have a place (0: neighbours stay together). `propagate`: the resource limits that the ranks
+    have of the launcher, as srun has it (None: not said).
     """
 
     __slots__ = (
-        *("argv", "cwd", "dealt", "env", "even", "reader", "size", "spread", "threads", "time", "together", "told"),
+        *("argv", "cwd", "dealt", "env", "even", "propagate", "reader", "size", "spread", "threads", "time"),
+        *("together", "told"),
     )
 
     def __init__(
@@ -68,6 +70,7 @@ class Request:
         self.time = found.time
         self.dealt = found.dealt
         self.even = found.even
+        self.propagate = found.propagate
         self.reader = reader
         self.together = together
         self.argv = argv
@@ -101,6 +104,9 @@ def _refused(names: str, why: str) -> Dict[str, str]:
 
 
 _TOGETHER = ("-K", "-K0", "-K1", "--kill-on-bad-exit")
+_PROPAGATE = "--propagate"
+_OF_A_STEP = ("SLURM_", "SPANK_", "EJB_")
+"""What a rank has whatever srun's `--export` says."""
 _SRUN = _Options(
     values={
         "-n": "size",
@@ -141,6 +147,7 @@ _SRUN = _Options(
         ),
         # A value comes only in the same word.
         **_words(0, " ".join(_TOGETHER)),
+        **_words(0, _PROPAGATE),
     },
     refused={
         "-l": _LABELS,
@@ -282,7 +289,8 @@ def parse(name: str, words: List[str], environ: Mapping[str, str]) -> Request:
     if together is None:  # as they have it themselves
         together = name not in ("srun", "pbsdsh") or environ.get("SLURM_KILL_BAD_EXIT", "0") not in ("", "0")
     told = _told(name, found, environ)
-    request = Request(_resolve(argv, cwd, environ), cwd, found.env(), found, reader, together, told)
+    env = found.env(environ) if name != "srun" else _exported(found.export or environ.get("SLURM_EXPORT_ENV"), environ)
+    request = Request(_resolve(argv, cwd, environ), cwd, env, found, reader, together, told)
     request.even = request.even and name == "srun"  # an mpirun fills one node after the other
     return request
 
@@ -293,6 +301,20 @@ def _said_by(environ: Mapping[str, str]) -> List[str]:
     if said.get("--distribution") == "plane":
         said["--distribution"] += "=" + environ.get("SLURM_DIST_PLANESIZE", "1")
     return ["%s=%s" % one for one in said.items()]
+
+
+def _exported(said: Optional[str], environ: Mapping[str, str]) -> Dict[str, str]:
+    """What srun gives to its ranks by its `--export` (None: all)."""
+    words = ["ALL"] if said is None else said.split(",")
+    given = {name: value for name, equals, value in (word.partition("=") for word in words) if name and equals}
+    if any(word.upper() == "ALL" for word in words):
+        return {**given, **environ}  # a value does not count where the script has one
+    if any(word.upper() in ("NONE", "NIL") for word in words):
+        given, words = {}, []
+    named = {name: value for name, value in environ.items() if name in words or name.startswith(_OF_A_STEP)}
+    return {**named, **given}
+
+
 
 
 def _told(name: str, found: _Found, environ: Mapping[str, str]) -> Dict[str, Optional[str]]:
@@ -376,6 +398,8 @@ class _Found:
         self.told: Dict[str, str] = {}
         self.dealt = 0
         self.packed = False  # neighbours fill one node after the other
+        self.export: Optional[str] = None
+        self.propagate: Optional[str] = None
         self._numbers: Dict[str, int] = {}
         self._variables: List[Tuple[str, Optional[str]]] = []
 
@@ -398,12 +422,7 @@ class _Found:
             if "map_" in value or "mask_" in value:
                 raise Usage("%s=%s: processors by their numbers are not the ranks' wherever they run" % (option, value))
         elif meaning == "export":
-            words = value.split(",")
-            if "ALL" not in [word.upper() for word in words]:
-                raise Usage("%s=%s is not supported: the ranks get all of the script's environment" % (option, value))
-            for word in words:
-                name, equals, content = word.partition("=")
-                self._variables.append((name, content if equals else None))
+            self.export = value
         elif meaning == "variable":
             name, equals, content = value.partition("=")
             self._variables.append((name, content if equals else None))
@@ -413,9 +432,9 @@ class _Found:
     def take_pair(self, name: str, value: str) -> None:
         self._variables.append((name, value))
 
-    def env(self) -> Dict[str, str]:
-        """Variables with a value are set; named ones come from the script's environment, which the ranks get anyway."""
-        return {name: value for name, value in self._variables if value is not None}
+    def env(self, environ: Mapping[str, str]) -> Dict[str, str]:
+        """The script's; variables with a value are set, and the ranks get named ones anyway."""
+        return {**environ, **{name: value for name, value in self._variables if value is not None}}
 
     @property
     def threads(self) -> Optional[int]:
@@ -459,6 +478,8 @@ def _split(name: str, options: _Options, words: List[str], in_text: bool = False
         elif option in options.ignored:
             if option in _TOGETHER:
                 found.together = option != "-K0" and value != "0"
+            if option == _PROPAGATE:
+                found.propagate = value or "all"
             for _ in range(options.ignored[option] - (value is not None)):
                 _next(option, rest)
         elif in_text and is_unreadable(word):

@@ -8,6 +8,7 @@ import os
 import socket
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from .attributes import Propagation, attributes_handed_on
 from .files import make_dir, read_json, write_json
 from .loop import Loop
 
@@ -48,6 +49,7 @@ class Launches:
         threads: int,
         ended: Dict[int, int],
         streams: Dict[str, str],
+        propagation: Optional[Propagation],
         loop: Loop,
         before_launch: Callable[[Callable[[], None]], None],
         on_launch: Callable[[int, int, str, bool, str], None],
@@ -65,6 +67,7 @@ class Launches:
         self._threads = threads
         self._ended = dict(ended)
         self._streams = streams
+        self._propagation = propagation
         self._loop = loop
         self._before_launch = before_launch
         self._on_launch = on_launch
@@ -161,6 +164,9 @@ class Launches:
         folder = os.path.join(self._job_dir, "launches")
         launch = {"argv": request["argv"], "cwd": request["cwd"], "env": request["env"], "size": size}
         launch["together"] = bool(request.get("together", True))
+        if request.get("attributes"):
+            asked, launcher = request.get("propagate"), str(request["shim"])
+            launch["attributes"] = attributes_handed_on(launcher, request["attributes"], asked, self._propagation)
         for name in ("threads", "stdin", "told", "even", "dealt"):
             if request.get(name):
                 launch[name] = request[name]

@@ -203,6 +203,7 @@ class Lead:
             threads=int(self._payload.get("threads") or 1),
             ended=ended,
             streams={"output": out, "error": err},
+            propagation=self._place.propagation,
             loop=self._loop,
             before_launch=lambda call: self._collector.flush(lambda _error: call()),
             on_launch=self._on_launch,
@@ -217,7 +218,6 @@ class Lead:
                 cwd=str(script["cwd"]),
                 stdout=out,
                 stderr=err,
-                ignore_hangup=True,
                 on_exit=self._script_ended,
             )
         except OSError:

@@ -36,6 +36,17 @@ def set_parent_death_signal(signum: int) -> None:
     _PRCTL(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
 
 
+def reset_signals() -> None:
+    """Unblock every signal, and end that any is ignored: a batch system may start what it runs otherwise.
+
+    What Python ignores for itself it gives back to its children (SIGPIPE, SIGXFSZ).
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for signum in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(signum) == signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
+
+
 def become_subreaper() -> None:
     """Orphans among the descendants become children of this process, which can then end and reap them."""
     _PRCTL(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -6,11 +6,14 @@ import os
 from typing import Any, List, Mapping, Optional
 
 from . import resizing
+from .attributes import Propagation
 from .settings import Subjob
 
 
 class Place:
-    """What is the same for all ranks on this node. `cpus`: the processors' CPU numbers; None where nothing is bound."""
+    """What is the same for all ranks on this node. `cpus`: the processors' CPU numbers; None where nothing is bound.
+    `propagation`: what the site's own launcher hands on to ranks; None where nothing is said.
+    """
 
     def __init__(
         self,
@@ -20,12 +23,14 @@ class Place:
         cpus: Optional[List[int]],
         processors: int = 1,
         binding: str = "none",
+        propagation: Optional[Propagation] = None,
     ) -> None:
         self.node = node
         self.processors = processors
         self.address = address
         self.processor_dir = processor_dir
         self.cpus = cpus
+        self.propagation = propagation
         self._binding = binding
 
     def cpus_of(self, payload: Mapping[str, Any]) -> Optional[List[int]]:

@@ -14,11 +14,16 @@ import time
 from typing import Callable, Dict, Optional, Sequence
 
 from . import linux
+from .attributes import Attributes
 from .loop import Loop
 
 KEPT_FOR_OUTPUT = 16 * 1024
 """Bytes of room that the first output of a program finds, however full the disk is by then. What a program cannot write
 when it ends may end it with a code that it does not deserve."""
+
+
+LOOK_S = 10.0
+"""Between two looks at whether a child has ended without a signal."""
 
 
 class Child:
@@ -86,6 +91,8 @@ class Child:
 class Processes:
     def __init__(self, loop: Loop) -> None:
         self._children: Dict[int, Child] = {}
+        self._loop = loop
+        self._looks = False
         loop.on_signal(signal.SIGCHLD, lambda _signum: self.reap())
 
     def spawn(
@@ -98,7 +105,7 @@ class Processes:
         stderr: str,
         on_exit: Callable[[int], None],
         cpus: Optional[Sequence[int]] = None,
-        ignore_hangup: bool = False,
+        attributes: Optional[Attributes] = None,
         ignore_term: bool = False,
         pass_fds: Sequence[int] = (),
         stdin: Optional[int] = None,
@@ -117,12 +124,12 @@ class Processes:
                 os._exit(127)  # the worker ended before the kernel was asked
             # A group but not a session of its own: some batch systems find a job's processes by their session.
             os.setpgid(0, 0)
-            if ignore_hangup:
-                signal.signal(signal.SIGHUP, signal.SIG_IGN)
             if ignore_term:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if cpus is not None:
                 os.sched_setaffinity(0, cpus)
+            if attributes is not None:
+                attributes.set_here()
 
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         out = os.open(stdout, flags, 0o600)
@@ -148,7 +155,17 @@ class Processes:
             os.close(out)
         child = Child(popen, on_exit)
         self._children[child.pid] = child
+        if not self._looks:
+            self._looks = True
+            self._loop.call_later(LOOK_S, self._look)
         return child
+
+    def _look(self) -> None:
+        """An end of which no signal has told would be waited for as long as the job lasts."""
+        self.reap()
+        self._looks = bool(self._children)
+        if self._looks:
+            self._loop.call_later(LOOK_S, self._look)
 
     def reap(self) -> None:
         """Collect every child that has ended, orphans of the ranks included."""

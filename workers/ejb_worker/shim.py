@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
+from .attributes import parse_limits, read_own_attributes
 from .launch_options import Mistake, Request, Usage, parse
 from .shimfolder import LINE, without_shims
 from .shiminput import kept_input
@@ -26,12 +27,22 @@ _TELL_PATIENCE_S = 5.0
 
 def main(name: str, words: Sequence[str]) -> int:
     try:
-        request = parse(name, list(words), os.environ)
+        request = parse(name, list(words), _read_environment())
         return _Launch(name, request, kept_input(request)).run()
     except Usage as problem:
         if not isinstance(problem, Mistake):
             _tell_refused(name, str(problem))
         return _refuse(name, str(problem))
+
+
+def _read_environment() -> Dict[str, str]:
+    """As the script has it: without what Python sets for itself in a C locale (LC_CTYPE)."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            entries = (entry.partition(b"=") for entry in file.read().split(b"\0"))
+    except OSError:
+        return dict(os.environ)
+    return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in entries if name and equals}
 
 
 def _tell_refused(name: str, sentence: str) -> None:
@@ -53,6 +64,20 @@ def _tell_refused(name: str, sentence: str) -> None:
 def _refuse(name: str, sentence: str) -> int:
     sys.stderr.write("%s: %s (EJB)\n" % (name, sentence))
     return _REFUSED
+
+
+def _limits_asked_for(text: str) -> List[str]:
+    try:
+        return parse_limits(text)
+    except ValueError:
+        raise Mistake("--propagate=%s is not valid" % text) from None
+
+
+def _mask_of(text: str, otherwise: int) -> int:
+    try:
+        return int(text, 8)
+    except ValueError:
+        return otherwise
 
 
 class _Follower:
@@ -85,6 +110,13 @@ class _Launch:
         self._name = name
         self._stdin = stdin
         self._request = request
+        self._attributes = read_own_attributes()
+        self._propagate = None if request.propagate is None else _limits_asked_for(request.propagate)
+        self._told = dict(request.told)
+        if name == "srun":
+            own, mask = self._attributes["umask"], request.env.get("SLURM_UMASK", "")
+            self._attributes["umask"] = umask = _mask_of(mask, own)
+            self._told.update(SLURM_UMASK="0%03o" % umask, SLURM_PRIO_PROCESS=str(self._attributes["nice"]))
         self._signal = 0
         self._cancelled_s = 0.0
         self._received = b""
@@ -111,20 +143,20 @@ class _Launch:
     def _message(self) -> bytes:
         request = self._request
         out, err = ([s.st_dev, s.st_ino] for s in (os.fstat(1), os.fstat(2)))
-        env = without_shims(dict(os.environ))
-        env.update(request.env)
         message = {
             "shim": self._name,
             "line": os.environ.get(LINE, ""),
             "argv": request.argv,
             "cwd": request.cwd,
-            "env": env,
+            "env": without_shims(request.env),
+            "attributes": self._attributes,
+            "propagate": self._propagate,
             "size": request.size,
             "threads": request.threads,
             "spread": request.spread,
             "even": request.even,
             "dealt": request.dealt,
-            "told": request.told,
+            "told": self._told,
             "together": request.together,
             "time": request.time,
             "stdin": self._stdin,

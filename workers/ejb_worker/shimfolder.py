@@ -9,9 +9,9 @@ from typing import Dict
 
 from .launch_options import LAUNCHERS as SHIMS
 
-_LOCALE = "EJB_SHIM_LOCALE"
 LINE = "EJB_SHIM_LINE"
 """Where bash stands when it comes to a launch: the file and the line, `/spool/jobs/7/batch-script:12`."""
+_LONGEST_FIRST_LINE = 127  # of a script; kernels before 5.1 cut it off there
 
 
 def function_name(shim: str) -> str:
@@ -20,20 +20,34 @@ def function_name(shim: str) -> str:
 
 
 def write_shims(folder: str) -> None:
-    """Tiny shell scripts that run this very worker's code with the Python that runs it."""
+    """Tiny scripts that run this very worker's code with the Python that runs it.
+
+    No shell stands before it: dash takes functions that bash has exported (`BASH_FUNC_x%%`) off the environment.
+    """
     os.makedirs(folder, mode=0o700, exist_ok=True)
     # The zipapp, or the folder that holds the package.
     code = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ejb_worker.__main__ import main; main()"
-    python = sys.executable or "python3"
+    python = sys.executable or "/usr/bin/python3"
+    if len(os.fsencode(_FIRST_LINE % python)) > _LONGEST_FIRST_LINE or " " in python:
+        link = os.path.join(folder, ".python")
+        if not os.path.lexists(link):
+            os.symlink(python, link)
+        python = link
     for name in SHIMS:
-        words = [python, "-I", "-S", "-c", program, code, "shim", name]
         path = os.path.join(folder, name)
         with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-            # Python sets LC_CTYPE for itself where the locale is C: the ranks are to have it as the script has it.
-            command = " ".join(shlex.quote(word) for word in words)
-            file.write('#!/bin/sh\n%s="${LC_CTYPE+set}" exec %s "$@"\n' % (_LOCALE, command))
+            file.write((_FIRST_LINE + _PROGRAM) % (python, code, name))
         os.chmod(path, 0o700)
+
+
+_FIRST_LINE = "#!%s -IS\n"
+_PROGRAM = """\
+import sys
+sys.path.insert(0, %r)
+sys.argv[:1] = [sys.argv[0], "shim", %r]
+from ejb_worker.__main__ import main
+main()
+"""
 
 
 def shim_environment(env: Dict[str, str], folder: str, *, bash: bool) -> Dict[str, str]:
@@ -51,11 +65,9 @@ def shim_environment(env: Dict[str, str], folder: str, *, bash: bool) -> Dict[st
 def without_shims(env: Dict[str, str]) -> Dict[str, str]:
     """The environment for the ranks: as the script's, but without what only the script is to see."""
     folder = env.get("EJB_SHIMS", "")
-    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "EJB_LAUNCH_FOLDER", "_", LINE, _LOCALE} | {
+    hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "EJB_LAUNCH_FOLDER", "_", LINE} | {
         function_name(name) for name in SHIMS
     }
-    if env.get(_LOCALE) == "":
-        hidden.add("LC_CTYPE")
     plain = {name: value for name, value in env.items() if name not in hidden}
     if "PATH" in plain:
         plain["PATH"] = os.pathsep.join(

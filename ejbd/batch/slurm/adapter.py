@@ -410,7 +410,14 @@ class SlurmBatch:
         return show.parse(await self._query(show.argv(), show.timeout_s, "show its settings"))
 
     def worker_script(self, request: WorkerScript) -> str:
-        return script.worker_script(request, commands.kill_wait_s(self._config or {}))
+        config = self._config or {}
+        return script.worker_script(
+            request,
+            commands.kill_wait_s(config),
+            commands.propagated_limits(config),
+            nice=commands.is_nice_propagated(config),
+            warns=commands.has_preemption(config),
+        )
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
         return script.rigid_command(argv, processors)

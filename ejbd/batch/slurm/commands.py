@@ -362,6 +362,16 @@ def propagated_limits(config: Mapping[str, str]) -> list[str]:
     return [name for name in LIMITS if name not in never and (not only or "all" in only or name in only)]
 
 
+def is_nice_propagated(config: Mapping[str, str]) -> bool:
+    """Whether tasks have the niceness of what starts them (PropagatePrioProcess)."""
+    return config.get("PropagatePrioProcess", "0").strip() not in ("", "0", "(null)")
+
+
+def has_preemption(config: Mapping[str, str]) -> bool:
+    """Whether jobs may be preempted (PreemptType), and be told so by TERM before."""
+    return config.get("PreemptType", "").strip() not in ("", "preempt/none", "(null)")
+
+
 def scheduler_parameters(config: Mapping[str, str]) -> dict[str, str]:
     """`bf_interval=1,defer` -> {"bf_interval": "1", "defer": ""}"""
     pairs = (word.partition("=") for word in config.get("SchedulerParameters", "").split(",") if word)

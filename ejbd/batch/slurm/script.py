@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from ejbd.batch.base import WorkerScript
+from ejbd.batch.base import LIMITS, WorkerScript
 from ejbd.batch.starter import BEGINS_ALONE, alone_words, end_at_once, worker_words
 
 # Runs once a node, with the worker's command as arguments. The processors that the job was given on this node are
@@ -91,12 +91,22 @@ WORKERS_OWN_S = 7.0
 """Of the time between TERM and KILL: for the last of the output and the last reports."""
 
 
-def worker_script(request: WorkerScript, kill_wait_s: float) -> str:
+def worker_script(
+    request: WorkerScript,
+    kill_wait_s: float,
+    limits: Sequence[str] = LIMITS,
+    *,
+    nice: bool = False,
+    warns: bool = False,
+) -> str:
     """The script of a subjob: one worker a node; the exit code goes to `exit_file` by a rename, after TERM too.
 
-    `kill_wait_s`: from TERM to KILL; the ranks have it but for what the worker needs.
+    `kill_wait_s`: from TERM to KILL; the ranks have it but for what the worker needs. `limits` and `nice`: what srun
+    hands on from a script to its ranks. `warns`: a TERM may come that is no end.
     """
     words = [*worker_words(request), "--ending", f"{request.exit_file}.ending"]
+    words += ["--propagate", ",".join(limits) or "none", *(["--propagate-nice", "yes"] if nice else [])]
+    words += ["--warns", "yes"] if warns else []
     if kill_wait_s > 2 * WORKERS_OWN_S:
         words += ["--grace-s", f"{kill_wait_s - WORKERS_OWN_S:g}"]
     alone = shlex.join(alone_words(request))

@@ -187,6 +187,9 @@ def read(request: JobRequest) -> Reading:
     cwd = _directory(settings.get("chdir"), request.cwd)
     check_environment(request.env)
     export = settings.get("export")
+    env = exported(request.env, export.value if export else None, export.where if export else "")
+    if export is not None and export.value and request.script is not None and not pbs.present:
+        env["SLURM_EXPORT_ENV"] = export.value  # by it the script's own srun does the same
     spec = JobSpec(
         name=_name(settings.get("job-name"), request),
         kind=JobKind.SCRIPT if request.script is not None else JobKind.COMMAND,
@@ -198,7 +201,7 @@ def read(request: JobRequest) -> Reading:
         queue=values.text(settings["partition"], "the queue") if "partition" in settings else None,
         error=output_pattern(settings.get("error"), cwd),
         script=_with_shell(request, pbs),
-        env=exported(request.env, export.value if export else None, export.where if export else ""),
+        env=env,
         nodes=layout.nodes,
         processors_per_node=layout.processors_per_node,
         tasks_asked=layout.tasks_asked,

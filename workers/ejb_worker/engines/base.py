@@ -11,6 +11,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from ..processes import Child
 
+PREPARE = "prepare-"
+"""Helpers of such names are commands of the user's: they have what the ranks have of the launch."""
+
 
 class EngineError(Exception):
     """One sentence for the operation's `error`."""
@@ -29,7 +32,8 @@ class EpochContext:
     names a folder of this machine for this epoch, the same for all of the job's workers here. `launched`: how many
     processes the workers start for the epoch's ranks. It is one each, or one in all where a launcher starts them (and
     `launcher` is true); `ranks` has that one as rank 0. `cwd`: the folder in which ranks begin; known once they do.
-    `lost` is called, with a sentence, where something that every rank depends on has ended by itself.
+    `most_files`: how many files a rank may have open (-1: no limit); known once they begin. `lost` is called, with a
+    sentence, where something that every rank depends on has ended by itself.
     """
 
     __slots__ = (
@@ -42,6 +46,7 @@ class EpochContext:
         "launched",
         "launcher",
         "lost",
+        "most_files",
         "node",
         "payload",
         "ranks",
@@ -77,6 +82,7 @@ class EpochContext:
         self.scratch = scratch
         self.folder = str(payload["epoch_dir"])
         self.cwd = ""
+        self.most_files = -1
         self.size = int(payload["size"])
         self.home = bool(payload.get("home", True))
         self.launcher = payload.get("launcher") is not None
@@ -87,13 +93,14 @@ class EpochContext:
 
 
 class Command:
-    """What is executed for one rank."""
+    """What is executed for one rank. `attributes`: what it has otherwise than its launch says (:mod:`..attributes`)."""
 
-    __slots__ = ("argv", "env")
+    __slots__ = ("argv", "attributes", "env")
 
-    def __init__(self, argv: List[str], env: Dict[str, str]) -> None:
+    def __init__(self, argv: List[str], env: Dict[str, str], attributes: Optional[Mapping[str, Any]] = None) -> None:
         self.argv = argv
         self.env = env
+        self.attributes = attributes or {}
 
 
 class Outcome:

@@ -8,17 +8,19 @@ images. What the home learns besides (a refusal, a missing image elsewhere) reac
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
+from ..attributes import attributes_of
 from ..files import make_dir, read_json, write_json
 from . import compression
 from . import dmtcp_images as images
 from .background import Background
 from .base import Checkpoint, Command, Engine, EngineError, EpochContext
 from .dmtcp_checkpoint import STATUS_PAUSE_S, DmtcpCheckpoint, images_of, settings_of
-from .dmtcp_obstacles import obstacle
+from .dmtcp_obstacles import FEWEST_FILES, describe_few_files, obstacle
 from .dmtcp_tools import PORT_FILE_TIMEOUT_S, Commander, clean, find_tools, library_sum, read_status, tools
 
 
@@ -82,13 +84,15 @@ class DmtcpEngine(Engine):
     def launch(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
         # dmtcp_launch would start, join and only then find that there is no such program.
         _check_program(argv[0], env.get("PATH", os.defpath), epoch.cwd)
+        if _has_few_files(epoch):
+            return Command(argv, env)
         return self._launched(epoch, images.member(rank), argv, env)
 
     def restart(self, epoch: EpochContext, rank: int, argv: List[str], env: Dict[str, str]) -> Command:
-        return self._restored(epoch, images.member(rank), env)
+        return self._restored(epoch, images.member(rank), env, _kept_attributes(epoch, rank))
 
     def service(self, epoch: EpochContext, name: str, argv: List[str], env: Dict[str, str]) -> Command:
-        return self._launched(epoch, name, argv, env)
+        return Command(argv, env) if _has_few_files(epoch) else self._launched(epoch, name, argv, env)
 
     def restored_services(self, epoch: EpochContext) -> Dict[str, Command]:
         if not epoch.home:
@@ -117,6 +121,8 @@ class DmtcpEngine(Engine):
         return False
 
     def obstacle(self, epoch: EpochContext) -> str:
+        if _has_few_files(epoch):
+            return "each rank %s" % describe_few_files(epoch.most_files)
         if epoch.launcher:
             return ""  # an mpirun has much that looks so, and is moved
         pids = {rank: child.pid for rank, child in epoch.ranks.items() if child.code is None}
@@ -125,6 +131,7 @@ class DmtcpEngine(Engine):
     def checkpoint(self, epoch: EpochContext) -> Checkpoint:
         if epoch.home and "commander" not in epoch.state:
             raise EngineError("epoch %d has no coordinator" % epoch.epoch)
+        _keep_attributes(epoch)
         return DmtcpCheckpoint(epoch)
 
     def finish(self, epoch: EpochContext) -> None:
@@ -201,12 +208,43 @@ class DmtcpEngine(Engine):
         env["DMTCP_TMPDIR"] = epoch.scratch()
         return Command(words + argv, env)
 
-    def _restored(self, epoch: EpochContext, name: str, env: Dict[str, str]) -> Command:
+    def _restored(
+        self, epoch: EpochContext, name: str, env: Dict[str, str], attributes: Optional[Mapping[str, Any]] = None
+    ) -> Command:
         generation: images.Generation = epoch.state["generation"]
         words = [tools().path("dmtcp_restart"), *self._common(epoch, name), *generation.images(name)]
         env = clean(env)
         env["DMTCP_TMPDIR"] = epoch.scratch()
-        return Command(words, env)
+        return Command(words, env, attributes)
+
+
+def _has_few_files(epoch: EpochContext) -> bool:
+    """Whether the ranks may have too few files open to begin under DMTCP: they begin without it, and stay."""
+    return epoch.restart_dir is None and 0 <= epoch.most_files < FEWEST_FILES
+
+
+_ATTRIBUTES = "attributes-%s.json"
+
+
+def _keep_attributes(epoch: EpochContext) -> None:
+    """What DMTCP does not bring back of the ranks here, beside the checkpoint."""
+    kept = {}
+    for rank, child in epoch.ranks.items():
+        try:
+            kept[str(rank)] = attributes_of(child.pid)
+        except OSError:
+            continue  # it has just ended
+    write_json(os.path.join(epoch.folder, _ATTRIBUTES % epoch.node), kept)
+
+
+def _kept_attributes(epoch: EpochContext, rank: int) -> Mapping[str, Any]:
+    """Of a rank that comes back, wherever it was; nothing where it was not looked at."""
+    folder = os.path.dirname(str(epoch.restart_dir))
+    for path in glob.glob(os.path.join(glob.escape(folder), _ATTRIBUTES % "*")):
+        kept = read_json(path).get(str(rank))
+        if kept is not None:
+            return dict(kept)
+    return {}
 
 
 def _coordinator_ended(epoch: EpochContext, code: int) -> None:

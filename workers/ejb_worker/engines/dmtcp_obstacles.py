@@ -159,12 +159,23 @@ def _limits(mine: List[Process]) -> str:
     for one in mine:
         try:
             with open("/proc/%d/limits" % one.pid, encoding="ascii", errors="replace") as limits:
-                found = next((line.split() for line in limits if line.startswith("Max open files")), None)
+                found = {
+                    line[:14]: line.split()[3]
+                    for line in limits
+                    if line.startswith(("Max open files", "Max file size"))
+                }
         except OSError:
             continue
-        if found is not None and found[3].isdigit() and int(found[3]) < FEWEST_FILES:
-            return "may have no more than %s files open, and DMTCP needs %d to bring it back" % (found[3], FEWEST_FILES)
+        files, size = found.get("Max open files", ""), found.get("Max file size ", "")
+        if files.isdigit() and int(files) < FEWEST_FILES:
+            return describe_few_files(int(files))
+        if size.isdigit():
+            return "may write no file of more than %s bytes, and its checkpoint is one" % size
     return ""
+
+
+def describe_few_files(most: int) -> str:
+    return "may have no more than %d files open, and DMTCP needs %d to bring it back" % (most, FEWEST_FILES)
 
 
 def _targets(pid: int) -> Dict[int, str]:

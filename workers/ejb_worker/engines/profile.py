@@ -30,7 +30,7 @@ from ..profiles.state import copy_state, newest, put_back, state_files, state_si
 from ..profiles.wrapping import NotSeen, unwrapped
 from .application import CHECKPOINTED
 from .background import Background
-from .base import Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
+from .base import PREPARE, Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .offered import OfferedProfile
 
 READY = "profile.json"
@@ -145,7 +145,7 @@ class Run:
         there = ["sh", "-c", 'cd -- "$1" && shift && exec "$@"', "sh", str(self.folder)]  # and what is mounted is
         words = [*there, *self.container.tools, "sh", "-c", line]
         env = {str(name): str(value) for name, value in self.launch["env"].items()}
-        self.tool = self.epoch.run_tool("prepare-%d" % number, words, env, codes.append)
+        self.tool = self.epoch.run_tool("%s%d" % (PREPARE, number), words, env, codes.append)
         while not codes:
             yield
         self.tool = None
