@@ -136,8 +136,8 @@ class Lead:
         """Whether what its collector met last was met with EJB's own files, and not with the user's."""
         return self._collector.own_trouble
 
-    def drain(self, epoch: int, reply: Reply) -> None:
-        self._collector.flush(lambda error: reply(not error, error, {}), final_epoch=epoch)
+    def drain(self, epoch: int, moved: bool, reply: Reply) -> None:
+        self._collector.flush(lambda error: reply(not error, error, {}), final_epoch=epoch, moved=moved)
 
     def end(self, grace_s: float, done: Callable[[str], None]) -> None:
         """End the script (TERM, KILL after `grace_s` seconds), collect what is there, leave the output to another."""
