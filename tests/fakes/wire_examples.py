@@ -48,7 +48,7 @@ OPERATIONS: dict[str, Json] = {
         "output": "/home/u/job.out",
         "error": None,
         "script": {
-            "path": "/spool/jobs/7/batch-script",
+            "path": "/spool/jobs/7/slurm_script",
             "args": ["x"],
             "cwd": "/home/u",
             "env_file": "/spool/jobs/7/env.json",

@@ -11,7 +11,7 @@ from .launch_options import LAUNCHERS as SHIMS
 
 _LOCALE = "EJB_SHIM_LOCALE"
 LINE = "EJB_SHIM_LINE"
-"""Where bash stands when it comes to a launch: the file and the line, `/spool/jobs/7/batch-script:12`."""
+"""Where bash stands when it comes to a launch: the file and the line, `/spool/jobs/7/slurm_script:12`."""
 
 
 def function_name(shim: str) -> str:
