@@ -48,7 +48,7 @@ OPERATIONS: dict[str, Json] = {
         "output": "/home/u/job.out",
         "error": None,
         "script": {
-            "path": "/spool/jobs/7/batch-script",
+            "path": "/spool/jobs/7/slurm_script",
             "args": ["x"],
             "cwd": "/home/u",
             "env_file": "/spool/jobs/7/env.json",
@@ -64,7 +64,7 @@ OPERATIONS: dict[str, Json] = {
     },
     "unlead": {"grace_s": 2.0, "say": ["n1: task 3: Segmentation fault (./heat)"], "exit": {"code": 3}},
     "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
-    "drain": {"epoch": 2},
+    "drain": {"epoch": 2, "moved": True},
     "signal": {"signal": 10, "epoch": 2},
     "resize": {"epoch": 2, "ranks": [{"rank": 0, "processor": 1, "processors": None}], "cpus": None, "lent": 2},
     "exit": {"code": 3},

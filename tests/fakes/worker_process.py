@@ -127,7 +127,7 @@ class World:
 
     def script(self, text: str, *args: str, **more: Any) -> Json:
         """The `script` part of a `lead` payload, its files written."""
-        path, env = self.job_dir / "batch-script", self.job_dir / "env.json"
+        path, env = self.job_dir / "slurm_script", self.job_dir / "env.json"
         path.write_text(text)
         env.write_text(json.dumps({"PATH": os.environ["PATH"], "HOME": str(self.spool), "MINE": "as submitted"}))
         common = {"path": str(path), "args": list(args), "cwd": str(self.spool), "env_file": str(env)}

@@ -70,7 +70,7 @@ def test_whole_lines_only(job: Job) -> None:
     assert job.out.read_text() == "one\n1\ntwo\n2"
     job.write("later\n", epoch=2)
     output.collect()
-    assert job.out.read_text() == "one\n1\ntwo\n2\nlater\n"
+    assert job.out.read_text() == "one\n1\ntwo\n2later\n", "as with srun, nothing is put behind a last line"
 
 
 def test_an_output_without_last_newline_stays_so(job: Job) -> None:
@@ -78,6 +78,56 @@ def test_an_output_without_last_newline_stays_so(job: Job) -> None:
     job.write("only")
     output.collect(final_epoch=1)
     assert job.out.read_bytes() == b"only"
+
+
+def test_nothing_is_put_between_last_lines_but_where_ranks_go_on_elsewhere(job: Job) -> None:
+    output = job.output()
+    job.script("one: ")
+    output.collect()
+    assert job.out.read_text() == "one: ", "a script's line is there as far as it is written"
+    job.write("x", rank=0)
+    job.write("y\nx", rank=1)
+    output.collect(final_epoch=1)
+    job.script("done\n")
+    output.collect()
+    assert job.out.read_text() == "one: y\nxxdone\n"
+    job.write("a", rank=0, epoch=2)
+    job.write("b", rank=1, epoch=2)
+    output.collect(final_epoch=2, moved=True)
+    job.write("aa\n", rank=0, epoch=3)
+    output.collect()
+    assert job.out.read_text() == "one: y\nxxdone\na\nb\naa\n"
+
+
+def test_a_line_of_any_length_is_not_broken_by_those_of_others(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector_module, "_CHUNK", 1000)
+    monkeypatch.setattr(collector_module, "_BATCH", 3000)
+    output = job.output()
+    for rank in range(3):
+        job.write(str(rank) * 3500, rank=rank)
+        output.collect()
+    for rank in range(3):
+        job.write(f"{rank}\nnext {rank}\n" + str(rank) * 700, rank=rank)
+    output.collect()
+    output.collect()
+    output.collect(final_epoch=1)
+    lines = job.out.read_text().split("\n")
+    assert sorted(lines[:-1]) == sorted([str(rank) * 3501 for rank in range(3)] + [f"next {rank}" for rank in range(3)])
+    assert sorted(lines[-1]) == sorted("012" * 700)
+
+
+def test_who_stops_in_the_middle_of_a_long_line_holds_up_nobody_for_long(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector_module, "_CHUNK", 1000)
+    output = job.output()
+    job.write("0" * 1500)
+    job.write("1\n", rank=1)
+    output.collect()
+    assert job.out.read_text() == "0" * 1500
+    monkeypatch.setattr(collector_module, "_LINE_PATIENCE_S", 0.0)
+    output.collect()
+    assert job.out.read_text() == "0" * 1500 + "1\n"
 
 
 def test_two_streams(job: Job) -> None:
@@ -155,7 +205,7 @@ def test_the_earlier_runs_of_a_script_have_ended(job: Job) -> None:
     output = job.output(run=2)
     job.script("again\nopen", run=2)
     output.collect()
-    assert job.out.read_text() == "before\ncut\nagain\n"
+    assert job.out.read_text() == "before\ncut\nagain\nopen"
     output.collect(final_run=2)
     assert job.out.read_text() == "before\ncut\nagain\nopen"
 
@@ -249,7 +299,7 @@ def test_ended_at_every_step(job: Job) -> None:
         output.collect()
         output.collect(final_epoch=1)
         lines = job.out.read_text().split("\n")
-        expected = [f"rank {rank} line {n}" for rank in range(3) for n in range(20)] + ["torn"] * 3 + ["start"]
+        expected = [f"rank {rank} line {n}" for rank in range(3) for n in range(20)] + ["torn" * 3, "start"]
         assert sorted(lines) == sorted(expected), f"ended at step {steps}"
         assert sorted(job.err.read_text().splitlines()) == ["error 0", "error 1", "error 2"]
         if code == 0:
@@ -317,7 +367,7 @@ def test_a_lead_without_script(there: World) -> None:
     there.exits(4)
     assert there.manager.run("drain", {"epoch": 1})["ok"]
     lines = there.collected().splitlines()
-    assert sorted(lines) == sorted([f"rank {r} line {i}" for r in range(4) for i in (1, 2, 3)] + ["torn"] * 4)
+    assert sorted(lines) == sorted([f"rank {r} line {i}" for r in range(4) for i in (1, 2, 3)] + ["torn" * 4])
     assert there.manager.run("unlead", {"grace_s": 1})["ok"]
     assert not there.manager.run("drain", {"epoch": 1})["ok"]
     assert there.manager.run("unlead", {"grace_s": 1})["ok"]

@@ -157,6 +157,13 @@ def test_the_ranks_see_nothing_of_the_shims(there: World) -> None:
         assert word not in env
 
 
+# With a launcher behind EJB's.
+PLAIN = """\
+#!/bin/sh
+printf '#!/bin/sh\\necho by itself "$@" $(wc -c); exit 5' > mpirun && chmod +x mpirun && PATH=$EJB_SHIMS:$PWD:$PATH
+"""
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("text", "code", "words"),
@@ -165,11 +172,13 @@ def test_the_ranks_see_nothing_of_the_shims(there: World) -> None:
         ("#!/bin/sh\nkill -KILL $$\n", 137, ""),
         ("#!/bin/sh\nsrun -n 5 true\n", 2, "5 ranks were asked for, but job 7 has 4 processors"),
         ("#!/bin/sh\nsrun --speed 9 true\n", 2, "option --speed is not known"),
-        ("#!/bin/sh\nmpirun -n 1 true : -n 1 false\n", 2, "MPMD"),
+        (PLAIN + "mpirun -n 1 true : -n 1 false\n", 5, "by itself -n 1 true : -n 1 false"),
+        (PLAIN + "mpirun -n 5 true\n", 5, "warning: mpirun: 5 ranks were asked for, but job 7 has 4 processors: this"),
+        (PLAIN + "head -c 67108900 /dev/zero | mpirun cat\n", 5, "by itself cat 67108900"),
         ("#!/bin/sh\nsrun -l true\n", 2, "labels"),
         ("#!/bin/sh\nsrun no-such-program-anywhere\n", 2, "was not found"),
         ("#!/bin/sh\nsrun\n", 2, "no program"),
-        ("#!/usr/bin/python3\nimport sys\nprint(sys.argv[0][-12:])\nsys.exit(4)\n", 4, "batch-script"),
+        ("#!/usr/bin/python3\nimport sys\nprint(sys.argv[0].rpartition('/')[2])\nsys.exit(4)\n", 4, "slurm_script"),
     ],
 )
 def test_how_scripts_end(there: World, text: str, code: int, words: str) -> None:

@@ -344,7 +344,7 @@ class Agent:
         elif run is not None and run.running:
             reply(False, "ranks of epoch %d still run here" % run.epoch, {})
         else:
-            self._lead.drain(int(payload["epoch"]), reply)
+            self._lead.drain(int(payload["epoch"]), bool(payload.get("moved")), reply)
 
     def _signal(self, payload: Dict[str, Any], reply: Reply) -> None:
         """To ranks or to the script; nothing where they have ended by now."""

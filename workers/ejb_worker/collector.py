@@ -18,6 +18,8 @@ _CHUNK = 256 * 1024  # a line longer than this is taken in pieces
 _BATCH = 1024 * 1024
 _SHORTEST_S = 0.1
 _LONGEST_S = 2.0
+_LINE_PATIENCE_S = 10.0
+"""How long others wait for the end of a rank's line of more than a chunk that does not get on."""
 PATIENCE_S = 40.0
 """How long the last of an epoch, of the script or of the job is tried again where a disk is full or gone. The manager
 waits longer for the job's end."""
@@ -38,19 +40,29 @@ _HOPELESS = frozenset(
 )
 
 Done = Callable[[str], None]
+_Last = Tuple[Optional[int], Optional[int], bool]  # an epoch and a run of the script that have ended; was it moved?
+_NOTHING: _Last = (None, None, False)
 
 
 class _File:
-    """A source file with its size at the beginning of a pass. `final`: its process has ended."""
+    """A source file with its size at the beginning of a pass. `final`: its process has ended.
 
-    __slots__ = ("final", "offset", "path", "sink", "size")
+    `moved`: what wrote it goes on elsewhere, maybe in the middle of a line. `whole`: its lines are taken whole, since
+    others write beside it; a script's are not.
+    """
 
-    def __init__(self, path: str, sink: str, offset: int, size: int, final: bool) -> None:
+    __slots__ = ("final", "moved", "offset", "path", "sink", "size", "whole")
+
+    def __init__(
+        self, path: str, sink: str, offset: int, size: int, *, final: bool, moved: bool = False, whole: bool = True
+    ) -> None:
         self.path = path
         self.sink = sink
         self.offset = offset
         self.size = size
         self.final = final
+        self.moved = moved
+        self.whole = whole
 
 
 class Output:
@@ -64,10 +76,17 @@ class Output:
         self._journal = Journal(job_dir, owner)
         self._run = run
         self._routes: Dict[str, Dict[str, str]] = {}
+        # By sink: the file whose line it ends in the middle of, and when that was taken last.
+        self._unended: Dict[str, Tuple[str, float]] = {}
         self._open = {} if self._journal.take_over() else dict.fromkeys(self._targets.values(), truncate)
 
-    def collect(self, *, final_epoch: Optional[int] = None, final_run: Optional[int] = None) -> int:
-        """Take everything that is there now; the number of bytes taken. Files named final end with their last byte."""
+    def collect(
+        self, *, final_epoch: Optional[int] = None, final_run: Optional[int] = None, moved: bool = False
+    ) -> int:
+        """Take everything that is there now; the number of bytes taken. Files named final end with their last byte.
+
+        `moved`: the launch of the final epoch goes on in another one.
+        """
         while self._open:
             path, truncate = next(iter(self._open.items()))
             self._journal.begin(path, truncate=truncate)
@@ -80,21 +99,25 @@ class Output:
         launched = [epoch for epoch in epochs if self._route(epoch) is not None]
         for epoch in epochs:
             # Where a later placement was launched, no rank of an earlier one is left.
-            final = epoch == final_epoch or any(later > epoch for later in launched)
+            left = any(later > epoch for later in launched)
+            final = epoch == final_epoch or left
             if final or epoch in launched:
-                taken += self._take(self._epoch_files(epoch, final))
+                taken += self._take(self._epoch_files(epoch, final, moved=left or moved))
             if final:
                 self._close("epochs/%d" % epoch)
         return taken
 
     def _take(self, files: List[_File]) -> int:
         taken = 0
-        while True:
-            batch = self._batch(files)
-            if not batch:
-                return taken
-            self._journal.append(batch)
-            taken += sum(len(piece.data) for piece in batch)
+        for tails in (False, True):  # a last line without newline comes behind all that are whole
+            left = sorted(files, key=lambda file: not self._is_unended(file))
+            while True:
+                batch = self._batch(left, tails)
+                if not batch:
+                    break
+                self._journal.append(batch)
+                taken += sum(len(piece.data) for piece in batch)
+        return taken
 
     def close(self) -> None:
         self._journal.close()
@@ -111,19 +134,24 @@ class Output:
         files = []
         for run, stream, name in self._listing("script"):
             if "script/%d" % run not in self._journal.done:
-                # A script that was started again was not running any more.
-                files.append(self._file("script/" + name, self._targets[stream], run == final_run or run < self._run))
+                before = run < self._run  # it was started again, and so had ended
+                final = before or run == final_run
+                files.append(
+                    self._file("script/" + name, self._targets[stream], final=final, moved=before, whole=False)
+                )
         return files
 
-    def _epoch_files(self, epoch: int, final: bool) -> List[_File]:
+    def _epoch_files(self, epoch: int, final: bool, *, moved: bool) -> List[_File]:
         route = self._route(epoch) or self._targets
         folder = "epochs/%d/output" % epoch
         return [
-            self._file("%s/%s" % (folder, name), route[stream], final) for _rank, stream, name in self._listing(folder)
+            self._file("%s/%s" % (folder, name), route[stream], final=final, moved=moved)
+            for _rank, stream, name in self._listing(folder)
         ]
 
-    def _file(self, path: str, sink: str, final: bool) -> _File:
-        return _File(path, sink, self._journal.offsets.get(path, 0), self._size(path, fresh=final), final)
+    def _file(self, path: str, sink: str, *, final: bool, moved: bool = False, whole: bool = True) -> _File:
+        size = self._size(path, fresh=final)
+        return _File(path, sink, self._journal.offsets.get(path, 0), size, final=final, moved=moved, whole=whole)
 
     def _listing(self, folder: str) -> List[Tuple[int, str, str]]:
         """The files `<number>.out` and `<number>.err` in numeric order as (number, stream, name)."""
@@ -172,42 +200,62 @@ class Output:
         finally:
             os.close(descriptor)
 
-    def _batch(self, files: List[_File]) -> List[Piece]:
-        """At most about 1 MB, taking turns among the files. A file that has no more is taken off the list."""
+    def _batch(self, files: List[_File], tails: bool) -> List[Piece]:
+        """At most about 1 MB, taking turns among the files. A file that has no more is taken off the list.
+
+        `tails`: of what has ended, with a last line that is not whole.
+        """
         batch: List[Piece] = []
         size = 0
         open_lines: Dict[str, str] = {}
         while files and size < _BATCH:
             file = files.pop(0)
-            piece = self._piece(file, open_lines)
+            piece = self._piece(file, open_lines, tails)
             if piece is not None:
-                files.append(file)
+                files.insert(0 if self._is_unended(file) else len(files), file)
                 batch.append(piece)
                 size += len(piece.data)
+            elif not file.final and self._is_unended(file):
+                files[:] = [other for other in files if other.sink != file.sink]  # till the line is at its end
         return batch
 
-    def _piece(self, file: _File, open_lines: Dict[str, str]) -> Optional[Piece]:
-        """The next whole lines of a file, or None. `open_lines`: the file with an open last line, by sink."""
+    def _is_unended(self, file: _File) -> bool:
+        """Whether its sink ends in the middle of a line of this file, of which more is to come."""
+        path, taken_s = self._unended.get(file.sink, ("", 0.0))
+        return path == file.path and time.monotonic() - taken_s < _LINE_PATIENCE_S
+
+    def _piece(self, file: _File, open_lines: Dict[str, str], tails: bool) -> Optional[Piece]:
+        """The next whole lines of a file, or None. `open_lines`: the file with a last line that was cut, by sink.
+
+        As with srun, nothing stands between a last line without newline and what comes behind it. A rank that was moved
+        goes on with its line, and all others do so, too: only there each has a line of its own.
+        """
         length = min(_CHUNK, file.size - file.offset)
         if length <= 0:
             return None
         with open(os.path.join(self._job_dir, file.path), "rb") as source:
             source.seek(file.offset)
             data = source.read(length)
-        last = file.final and file.offset + len(data) >= file.size
-        if not last:
+        last = (tails or not file.whole) and file.final and file.offset + len(data) >= file.size
+        if file.whole and not last:
             whole = data[: data.rfind(b"\n") + 1]
-            if not whole and len(data) < _CHUNK:
+            if not whole and len(data) < _CHUNK and not self._is_unended(file):
                 return None
             data = whole or data
         if not data:
             return None
+        ended = last or not file.whole or data.endswith(b"\n")
+        if not ended:
+            self._unended[file.sink] = (file.path, time.monotonic())
+        elif self._unended.get(file.sink, ("", 0.0))[0] == file.path:
+            del self._unended[file.sink]
         before = open_lines.get(file.sink)
         if before is None:
-            before = self._journal.open_line(file.sink)
+            before = self._journal.cut_line(file.sink)
         newline = before not in ("", file.path)
-        open_lines[file.sink] = "" if data.endswith(b"\n") else file.path
-        piece = Piece(file.sink, file.path, file.offset, file.offset + len(data), newline, data)
+        cut = last and file.moved and not data.endswith(b"\n")
+        open_lines[file.sink] = file.path if cut else ""
+        piece = Piece(file.sink, file.path, file.offset, file.offset + len(data), newline, data, cut)
         file.offset = piece.end
         return piece
 
@@ -222,8 +270,8 @@ class Collector:
         self._call_soon = call_soon
         self._log = log
         self._condition = threading.Condition()
-        self._requests: List[Tuple[Optional[int], Optional[int], Done, bool]] = []
-        self._unfinished: List[Tuple[Optional[int], Optional[int]]] = []  # last ones that could not be taken
+        self._requests: List[Tuple[_Last, Done, bool]] = []
+        self._unfinished: List[_Last] = []  # last ones that could not be taken
         self._closing = False
         self.own_trouble = False  # whether what it met last was met with EJB's own files, not with the user's
         self._ended = ""
@@ -240,11 +288,14 @@ class Collector:
     def _hopeless(self) -> bool:
         return self._errno in _HOPELESS and not self.own_trouble
 
-    def flush(self, done: Done, *, final_epoch: Optional[int] = None, final_run: Optional[int] = None) -> None:
+    def flush(
+        self, done: Done, *, final_epoch: Optional[int] = None, final_run: Optional[int] = None, moved: bool = False
+    ) -> None:
         """Take what is there now, then call `done`."""
         with self._condition:
             if not self._ended:
-                self._requests.append((final_epoch, final_run, done, final_epoch is not None or final_run is not None))
+                last = (final_epoch, final_run, moved)
+                self._requests.append((last, done, last != _NOTHING))
                 self._condition.notify()
                 return
         self._answer(done, self._ended)
@@ -254,7 +305,7 @@ class Collector:
         with self._condition:
             self._closing = True
             if not self._ended:
-                self._requests.append((None, None, done, True))
+                self._requests.append((_NOTHING, done, True))
                 self._condition.notify()
                 return
         self._answer(done, self._ended)
@@ -276,13 +327,11 @@ class Collector:
                 if output is None:
                     output = self._make()
                 while self._unfinished:
-                    epoch, run = self._unfinished[0]
-                    taken += output.collect(final_epoch=epoch, final_run=run)
+                    epoch, run, moved = self._unfinished[0]
+                    taken += output.collect(final_epoch=epoch, final_run=run, moved=moved)
                     del self._unfinished[0]
-                if request is None:
-                    taken += output.collect()
-                else:
-                    taken += output.collect(final_epoch=request[0], final_run=request[1])
+                epoch, run, moved = _NOTHING if request is None else request[0]
+                taken += output.collect(final_epoch=epoch, final_run=run, moved=moved)
             except Superseded:
                 error = "another worker has become the lead and collects the output"
                 closing = True
@@ -301,20 +350,20 @@ class Collector:
             troubled = error
             pause = _SHORTEST_S if taken else min(_LONGEST_S, max(_SHORTEST_S, pause * 2))
             passing = error and self._errno and not self._hopeless() and time.monotonic() - since_s < PATIENCE_S
-            if passing and request is not None and request[3]:
+            if passing and request is not None and request[2]:
                 with self._condition:
                     self._requests.insert(0, request)
                 time.sleep(_LONGEST_S / 4)
                 continue
-            if error and request is not None and (request[0], request[1]) != (None, None):
-                self._unfinished.append((request[0], request[1]))
+            if error and request is not None and request[0] != _NOTHING:
+                self._unfinished.append(request[0])
             if request is not None:
-                self._answer(request[2], error)
+                self._answer(request[1], error)
             if closing:
                 with self._condition:
                     self._ended = error or "the output is not collected here any more"
                     left, self._requests = self._requests, []
-                for _epoch, _run, done, _last in left:
+                for _last, done, _insists in left:
                     self._answer(done, error)
                 break
         if output is not None:

@@ -26,17 +26,23 @@ class SinkError(OSError):
 
 
 class Piece:
-    """`path[start:end]` (path below the job's folder) goes to the file `sink`, after a newline if `newline`."""
+    """`path[start:end]` (path below the job's folder) goes to the file `sink`, after a newline if `newline`.
 
-    __slots__ = ("data", "end", "newline", "path", "sink", "start")
+    `cut`: it ends in the middle of a line, and what comes from another file is to begin a new one.
+    """
 
-    def __init__(self, sink: str, path: str, start: int, end: int, newline: bool, data: bytes) -> None:
+    __slots__ = ("cut", "data", "end", "newline", "path", "sink", "start")
+
+    def __init__(
+        self, sink: str, path: str, start: int, end: int, newline: bool, data: bytes, cut: bool = False
+    ) -> None:
         self.sink = sink
         self.path = path
         self.start = start
         self.end = end
         self.newline = newline
         self.data = data
+        self.cut = cut
 
     def content(self) -> bytes:
         return b"\n" + self.data if self.newline else self.data
@@ -45,7 +51,7 @@ class Piece:
 class Journal:
     """One writer's view. `offsets`: bytes taken of each file; `done`: epochs and runs (folder names) taken completely.
 
-    `sinks`: for each output file `[size before the batch, name of the file with a last line that is still open or ""]`.
+    `sinks`: for each output file `[size before the batch, name of the file whose last line was cut, or ""]`.
     """
 
     def __init__(self, job_dir: str, owner: str) -> None:
@@ -70,10 +76,10 @@ class Journal:
             self.offsets = dict(saved["offsets"])
             self.done = list(saved["done"])
             self.sinks = {sink: list(state) for sink, state in saved["sinks"].items()}
-            for sink, path, start, end, newline in saved["batch"]:
+            for sink, path, start, end, newline, *cut in saved["batch"]:  # an older worker does not say whether it cut
                 data = self._read(path, start, end)
                 if data is not None:
-                    self._batch.append(Piece(sink, path, start, end, newline, data))
+                    self._batch.append(Piece(sink, path, start, end, newline, data, any(cut)))
                 else:
                     self.offsets[path] = end  # the epoch's folder is gone: there is nothing to compare with
             return True
@@ -84,7 +90,7 @@ class Journal:
         with _OfSink(sink):
             os.close(os.open(sink, flags, 0o644))
 
-    def open_line(self, sink: str) -> str:
+    def cut_line(self, sink: str) -> str:
         return str(self.sinks[sink][1]) if sink in self.sinks else ""
 
     def append(self, batch: List[Piece]) -> None:
@@ -129,7 +135,7 @@ class Journal:
             "offsets": self.offsets,
             "done": self.done,
             "sinks": self.sinks,
-            "batch": [[p.sink, p.path, p.start, p.end, p.newline] for p in batch],
+            "batch": [[p.sink, p.path, p.start, p.end, p.newline, p.cut] for p in batch],
         }
         write_json(self._path, state, sync=True)
 
@@ -140,7 +146,7 @@ class Journal:
                 self._append(sink, int(self.sinks[sink][0]), data)
         for piece in self._batch:
             self.offsets[piece.path] = piece.end
-            self.sinks[piece.sink][1] = "" if piece.data.endswith(b"\n") else piece.path
+            self.sinks[piece.sink][1] = piece.path if piece.cut else ""
         self._batch = []
 
     def _append(self, sink: str, before: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The options of srun, mpirun and mpiexec: what they mean here, which do no harm; all others are refused.
+"""The options of srun, mpirun and mpiexec: what they mean here, which do no harm; with others EJB holds no launch.
 
 The one place that knows. By it the shims read the command lines that a script comes to. The daemon reads those that
 stand in a script's text, before the job is taken. So it imports nothing of ours.
@@ -269,6 +269,17 @@ _PBSDSH = _Options(
         "-e": "the ranks have the environment of the script",
     },
 )
+
+
+_REFUSED_FLAGS = frozenset(("-l", "--label", "--multi-prog", "--pty"))
+
+
+def arity(name: str, option: str) -> int:
+    """How many words an option takes beside its own; none where it is not known."""
+    options = _options_of(name)
+    if option in options.values:
+        return 2 if options.values[option] == "pair" else 1
+    return options.ignored.get(option, int(option in options.refused and option not in _REFUSED_FLAGS))
 
 
 def _options_of(name: str) -> _Options:

@@ -55,6 +55,7 @@ class Launches:
         on_launch: Callable[[int, int, str, bool, str], None],
         on_cancel: Callable[[int], None],
         on_refused: Callable[[str, str, str], None],
+        on_plain: Callable[[str, str, str], None],
         log: Callable[[str], None],
     ) -> None:
         """`processors` are the job's, `tasks` the ranks of a launch that does not say, `threads` a rank's processors.
@@ -73,6 +74,7 @@ class Launches:
         self._on_launch = on_launch
         self._on_cancel = on_cancel
         self._on_refused = on_refused
+        self._on_plain = on_plain
         self._log = log
         self._next = 0
         self._running: Optional[int] = None
@@ -137,8 +139,10 @@ class Launches:
     def _message(self, shim: _Shim, message: Dict[str, Any]) -> None:
         if message.get("cancel"):
             self._cancel(shim)
-        elif "refused" in message:
-            self._on_refused(str(message["shim"]), str(message["refused"]), str(message.get("line") or ""))
+        elif "refused" in message or "plain" in message:
+            tell = self._on_refused if "refused" in message else self._on_plain
+            why = message["refused"] if "refused" in message else message["plain"]
+            tell(str(message["shim"]), str(why), str(message.get("line") or ""))
             shim.send({})
             self._drop(shim)
         elif self._running is not None and self._cancelled:
@@ -149,16 +153,14 @@ class Launches:
     def _launch(self, shim: _Shim, request: Dict[str, Any]) -> None:
         if self._running is not None or (self._held is not None and self._held is not shim):
             still = self._next if self._running is None else self._running
-            sentence = "launch %d is still running: one launch at a time" % still
-            self._on_refused(str(request.get("shim") or "srun"), sentence, str(request.get("line") or ""))
-            self._refuse(shim, sentence)
+            self._launch_plainly(shim, "launch %d is still running: one launch at a time" % still)
             return
         size = self._tasks if request["size"] is None else int(request["size"])
         threads = int(request.get("threads") or 0)
         if size * max(1, threads) > self._processors:
             each = " of %d processors" % threads if threads > 1 else ""
             said = (size, each, self._job, self._processors)
-            self._refuse(shim, "%d ranks%s were asked for, but job %s has %d processors" % said)
+            self._launch_plainly(shim, "%d ranks%s were asked for, but job %s has %d processors" % said)
             return
         ordinal = self._next
         folder = os.path.join(self._job_dir, "launches")
@@ -184,7 +186,7 @@ class Launches:
             if isinstance(error, OSError) and error.errno in FULL and self._wait_for_room(shim, request):
                 return
             self._held = None
-            self._refuse(shim, "cannot write the launch down: %s" % error)
+            self._launch_plainly(shim, "cannot write the launch down: %s" % error)
             return
         self._held = None
         self._next += 1
@@ -234,6 +236,11 @@ class Launches:
             return before
         write_json(path, launch)
         return launch
+
+    def _launch_plainly(self, shim: _Shim, why: str) -> None:
+        """The shim is to do without EJB, and tells how."""
+        shim.send({"plain": why})
+        self._drop(shim)
 
     def _refuse(self, shim: _Shim, sentence: str) -> None:
         shim.send({"refused": sentence})

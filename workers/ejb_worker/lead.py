@@ -10,13 +10,15 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from .collector import Collector, Output
 from .ends import ENDING_CODES, SIGNAL_HOLD_S
 from .failures import LaunchError, code_of
-from .files import make_dir, read_json
+from .files import make_dir, read_json, write_json
 from .interpreter import interpreter_of, is_bash
 from .launches import Launches
 from .leftovers import MARK, mark
 from .loop import Loop
 from .operations import Reply
 from .place import Place
+from .plain_launch import FILE as ALLOCATION_FILE
+from .plain_launch import allocation_of
 from .processes import Child, Processes
 from .settings import Subjob, site_variables, with_modules
 from .shimfolder import shim_environment, write_shims
@@ -62,6 +64,7 @@ class Lead:
         self._script: Optional[Child] = None
         self._launches: Optional[Launches] = None
         self._ending = False
+        self._told_of_plain = False
         self._script_collected = False
         self._read_on_s: Optional[float] = None  # when the script was last told the end of a launch
         self._after_script: List[Callable[[], None]] = []
@@ -117,7 +120,7 @@ class Lead:
             return
 
         def write(_error: str) -> None:
-            self._write_words(sentences)
+            self._write_words(["error: %s" % sentence for sentence in sentences])
             then()
 
         self._collector.flush(write)
@@ -127,17 +130,17 @@ class Lead:
             folder = os.path.join(self._subjob.job_dir, "script")
             make_dir(folder)
             with open(os.path.join(folder, "%d.err" % self.run), "ab") as file:
-                file.write("".join("ejb: error: %s\n" % sentence for sentence in sentences).encode("utf-8", "replace"))
+                file.write("".join("ejb: %s\n" % sentence for sentence in sentences).encode("utf-8", "replace"))
         except OSError as error:
-            self._log("cannot say in the output why it ended: %s" % error)
+            self._log("cannot write into the output: %s" % error)
 
     @property
     def own_trouble(self) -> bool:
         """Whether what its collector met last was met with EJB's own files, and not with the user's."""
         return self._collector.own_trouble
 
-    def drain(self, epoch: int, reply: Reply) -> None:
-        self._collector.flush(lambda error: reply(not error, error, {}), final_epoch=epoch)
+    def drain(self, epoch: int, moved: bool, reply: Reply) -> None:
+        self._collector.flush(lambda error: reply(not error, error, {}), final_epoch=epoch, moved=moved)
 
     def end(self, grace_s: float, done: Callable[[str], None]) -> None:
         """End the script (TERM, KILL after `grace_s` seconds), collect what is there, leave the output to another."""
@@ -172,6 +175,7 @@ class Lead:
         make_dir(folder)
         shims = os.path.join(self._local_dir, "shims")
         write_shims(shims)
+        write_json(os.path.join(shims, ALLOCATION_FILE), allocation_of(os.environ))
         socket_path = os.path.join(self._local_dir, "launch-%d.sock" % self.run)
         env = {str(k): str(v) for k, v in read_json(self._subjob.inside(str(script["env_file"]))).items()}
         env = shim_environment(env, shims, bash=is_bash(words))
@@ -209,6 +213,7 @@ class Lead:
             on_launch=self._on_launch,
             on_cancel=self._on_cancel,
             on_refused=self._on_refused,
+            on_plain=self._on_plain,
             log=self._log,
         )
         try:
@@ -237,6 +242,16 @@ class Lead:
     def _tell_cancel(self, ordinal: int) -> None:
         if not self._warned():
             self._tell_unless_ending("launch-cancel", ordinal=ordinal)
+
+    def _on_plain(self, name: str, why: str, where: str) -> None:
+        """A launch that runs without EJB: the first one is told of in the job's output, each in the log."""
+        line = where.rpartition(":")[2]
+        at = "line %s: " % line if line not in ("", "0") else ""
+        self._log("%s%s launches by itself, not by EJB: %s" % (at, name, why))
+        if not self._told_of_plain:
+            self._told_of_plain = True
+            said = "%s%s: %s: this launch runs on the nodes that the job has now, and is not moved"
+            self._write_words(["warning: " + said % (at, name, why)])
 
     def _on_refused(self, name: str, sentence: str, where: str) -> None:
         source, _colon, line = where.rpartition(":")

@@ -1,6 +1,7 @@
 """What runs where the user's script says `srun`, `mpirun` or `mpiexec`.
 
-It hands the launch to the lead, waits for its end, wherever the ranks move meanwhile, and returns its code.
+It hands the launch to the lead, waits for its end, wherever the ranks move meanwhile, and returns its code. What EJB
+cannot hold is launched as it would be without EJB (plain_launch.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from .attributes import parse_limits, read_own_attributes
 from .launch_options import Mistake, Request, Usage, parse
 from .shimfolder import LINE, without_shims
-from .shiminput import kept_input
+from .shiminput import NotKept, kept_input
 
 _REFUSED = 2
 _FOLLOW_S = 0.1
@@ -26,13 +27,17 @@ _TELL_PATIENCE_S = 5.0
 
 
 def main(name: str, words: Sequence[str]) -> int:
+    stdin: Optional[Dict[str, Any]] = None
     try:
         request = parse(name, list(words), _read_environment())
-        return _Launch(name, request, kept_input(request)).run()
-    except Usage as problem:
-        if not isinstance(problem, Mistake):
-            _tell_refused(name, str(problem))
+        stdin = kept_input(request)
+        return _Launch(name, request, stdin).run()
+    except Mistake as problem:
         return _refuse(name, str(problem))
+    except NotKept as problem:
+        return _launch_plainly(name, words, str(problem), problem.stdin)
+    except Usage as problem:
+        return _launch_plainly(name, words, str(problem), stdin)
 
 
 def _read_environment() -> Dict[str, str]:
@@ -45,12 +50,27 @@ def _read_environment() -> Dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in entries if name and equals}
 
 
-def _tell_refused(name: str, sentence: str) -> None:
-    """Have the lead know: a script with a refused launch must not pass for completed."""
+def _launch_plainly(name: str, words: Sequence[str], why: str, stdin: Optional[Dict[str, Any]]) -> int:
+    """Become the launcher itself, for a launch that EJB cannot hold; refused only where there is none."""
+    from . import plain_launch  # few launches need it
+
+    program = plain_launch.find_launcher(name, os.environ)
+    _tell(name, why, plain=program is not None)
+    if program is None:
+        return _refuse(name, why)
+    sys.stderr.flush()
+    try:
+        plain_launch.launch_plainly(name, program, words, stdin)
+    except OSError as error:
+        return _refuse(name, "%s, and %s cannot be run: %s" % (why, program, error.strerror))
+
+
+def _tell(name: str, sentence: str, *, plain: bool) -> None:
+    """Have the lead know of a launch that is not EJB's: a script with a refused one must not pass for completed."""
     path = os.environ.get("EJB_LAUNCH_SOCKET")
     if not path:
         return
-    message = {"refused": sentence, "shim": name, "line": os.environ.get(LINE, "")}
+    message = {"plain" if plain else "refused": sentence, "shim": name, "line": os.environ.get(LINE, "")}
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as lead:
             lead.settimeout(_TELL_PATIENCE_S)
@@ -208,6 +228,8 @@ class _Launch:
             answer = json.loads(line.decode("ascii"))
             if "refused" in answer:
                 return _refuse(self._name, str(answer["refused"]))
+            if "plain" in answer:
+                raise Usage(str(answer["plain"]))
             if "files" in answer:
                 self._start_following(answer["files"])
             if "code" in answer:

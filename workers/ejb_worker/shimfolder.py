@@ -10,7 +10,7 @@ from typing import Dict
 from .launch_options import LAUNCHERS as SHIMS
 
 LINE = "EJB_SHIM_LINE"
-"""Where bash stands when it comes to a launch: the file and the line, `/spool/jobs/7/batch-script:12`."""
+"""Where bash stands when it comes to a launch: the file and the line, `/spool/jobs/7/slurm_script:12`."""
 _LONGEST_FIRST_LINE = 127  # of a script; kernels before 5.1 cut it off there
 
 

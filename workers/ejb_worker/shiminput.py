@@ -12,11 +12,19 @@ MOST_BYTES = 64 * 1024 * 1024
 """Of a pipe, or of a file that is copied. A larger regular file is read where it is."""
 
 
+class NotKept(Usage):
+    """What was read by now is in `stdin` (path, offset), and more is to come of standard input (`rest`)."""
+
+    def __init__(self, sentence: str, path: str) -> None:
+        super().__init__(sentence)
+        self.stdin: Dict[str, Any] = {"path": path, "offset": 0, "rest": True}
+
+
 def kept_input(request: Request) -> Optional[Dict[str, Any]]:
     """What the ranks read: `path`, `offset` and `ranks` (which of them: None is all). None: nothing.
 
     A file and a here-document are read to their end, as srun and mpirun do, and so is a pipe, before the ranks start.
-    Raises Usage where that cannot be kept.
+    Raises Usage where that cannot be kept; NotKept where some of it was read.
     """
     if request.reader == "none":
         return None
@@ -65,12 +73,12 @@ def _copied() -> str:
                 if not data:
                     return path
                 left -= len(data)
-                if left < 0:
-                    break
                 view = memoryview(data)
                 while view:
                     view = view[target.write(view) :]
-        os.unlink(path)
+                if left < 0:
+                    break
     except OSError as error:
         raise Usage("its standard input cannot be kept: %s" % error.strerror) from None
-    raise Usage("a pipe of more than %d MB cannot be kept: write it to a file and redirect that" % (MOST_BYTES >> 20))
+    sentence = "a pipe of more than %d MB cannot be kept: write it to a file and redirect that" % (MOST_BYTES >> 20)
+    raise NotKept(sentence, path)

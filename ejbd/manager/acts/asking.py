@@ -211,7 +211,7 @@ class Asking:
 
 def _make_job_folder(spool: Spool, id: str, spec: JobSpec) -> None:
     """The database holds everything about a job; its files are made when the first subjob needs them."""
-    if spool.files.there(spool.env_file(id)):
+    if spool.files.there(spool.env_file(id)) and (spec.script is None or spool.files.there(spool.script_file(id))):
         return
     command = None
     if spec.script is None:

@@ -211,7 +211,7 @@ class Spool:
         return self.job_dir(job) / "env.json"
 
     def script_file(self, job: str) -> Path:
-        return self.job_dir(job) / "batch-script"
+        return self.job_dir(job) / "slurm_script"
 
     def make_job(self, job: str, *, env: dict[str, str], script: str | None, command: dict[str, Any] | None) -> None:
         """The job's folder with the user's environment, and the script or the one launch. Repeatable."""

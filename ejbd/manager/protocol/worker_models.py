@@ -376,9 +376,10 @@ class LaunchEndedPayload(Wire):
 
 
 class DrainPayload(Wire):
-    """Collect what the epoch's ranks wrote."""
+    """Collect what the epoch's ranks wrote. `moved`: they go on elsewhere, maybe in the middle of a line."""
 
     epoch: Count
+    moved: bool = False
 
 
 class SignalPayload(Wire):

@@ -21,7 +21,7 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.indices import Indices
 from ejbd.store import queries
 from ejbd.store.models import Job, Launch, Subjob, Worker
-from ejbd.wire.hostlists import fold
+from ejbd.wire.hostlists import fold, natural
 
 
 def job_number(world: JobWorld) -> str:
@@ -160,8 +160,8 @@ def _of_job(world: JobWorld, workers: Sequence[Worker]) -> dict[str, str]:
         "SLURM_JOB_NAME": spec.name,
         "SLURM_JOB_PARTITION": job.queue,
         "SLURM_JOB_USER": job.user,
-        "SLURM_JOB_NODELIST": fold(nodes),
-        "SLURM_NODELIST": fold(nodes),
+        "SLURM_JOB_NODELIST": _listed(nodes),
+        "SLURM_NODELIST": _listed(nodes),
         "SLURM_JOB_NUM_NODES": str(len(tasks)),
         "SLURM_NNODES": str(len(tasks)),
         "SLURM_JOB_CPUS_PER_NODE": _counts(processors),
@@ -232,6 +232,17 @@ def _user(job: Job) -> dict[str, str]:
     except KeyError:
         return {}
     return {"SLURM_JOB_UID": str(known.pw_uid), "SLURM_JOB_GID": str(known.pw_gid)}
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    """A list of nodes in this very order: what its names are taken for goes by it, as the first one for an address."""
+    parts: list[list[str]] = []
+    for node in nodes:
+        if parts and natural(parts[-1][-1]) < natural(node):
+            parts[-1].append(node)
+        else:
+            parts.append([node])
+    return ",".join(map(fold, parts))
 
 
 def _counts(numbers: Iterable[int]) -> str:

@@ -53,7 +53,7 @@ def hand_over(
     """As :class:`~ejbd.manager.effects.HandOver`."""
     epoch = world.epoch
     if epoch is not None and not EpochState(epoch.state).live:
-        yield Order(lead, OperationKind.DRAIN, {"epoch": epoch.number}, epoch=epoch.number)
+        yield Order(lead, OperationKind.DRAIN, {"epoch": epoch.number, "moved": True}, epoch=epoch.number)
     told: dict[str, Any] = {"grace_s": grace_s}
     if say:
         told["say"] = list(say)
