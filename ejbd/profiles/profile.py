@@ -40,10 +40,12 @@ class _Said(BaseModel):
 
 
 class Match(_Said):
-    """Which launches it is for: patterns of the program's name, and a word that is among its arguments."""
+    """Which launches it is for: patterns of the program's name, a word that is among its arguments, and a pattern of
+    all its words with blanks between them (both as file names have patterns)."""
 
     program: tuple[str, ...] = Field(min_length=1)
     argv: str = ""
+    line: str = ""
 
 
 class Unless(_Said):
@@ -64,18 +66,20 @@ class Unless(_Said):
 
 class Name(_Said):
     """Where a word of the profile's texts comes from: the value of an option, the nth word of the program's that is no
-    option (`argument`), or what a line of a file says."""
+    option (`argument`), the first one that is like a pattern (`word`), or what a line of a file says."""
 
     option: str = ""
     argument: int = Field(0, ge=0)
+    word: str = ""
     file: str = ""
     line: Pattern = ""
     otherwise: str | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if sum(map(bool, (self.option, self.argument, self.file))) != 1 or bool(self.file) != bool(self.line):
-            raise ValueError("a name is the value of an `option`, an `argument`, or what a `line` of a `file` says")
+        ways = (self.option, self.argument, self.word, self.file)
+        if sum(map(bool, ways)) != 1 or bool(self.file) != bool(self.line):
+            raise ValueError("a name is the value of an `option`, an `argument`, a `word`, or a `line` of a `file`")
         return self
 
 

@@ -606,14 +606,14 @@ class EpochRun:
         seconds = round(time.monotonic() - self._checkpoint_began, 3)
         write_s = round(min(seconds, self._writing.seconds() if self._writing is not None else seconds), 3)
         reply, self._checkpoint_reply = self._checkpoint_reply, None
+        killed = sorted(one for rank in outcome.killed for one in self._stands_for(rank))
         if reply is not None:
-            exits = self.exits()
-            for (
-                rank,
-                code,
-            ) in outcome.exits.items():  # those that are being killed are reported, too, before they are reaped
-                exits.update((str(one), code) for one in self._stands_for(rank))
-            data = {"exits": exits, "bytes": sizes, "seconds": seconds, "write_s": write_s}
+            exits = {rank: code for rank, code in self.exits().items() if int(rank) not in killed}
+            data = {"exits": exits, "killed": killed, "bytes": sizes, "seconds": seconds, "write_s": write_s}
             reply(outcome.ok, outcome.error, data)
         if outcome.ok:
             self.close()
+        elif killed:
+            self._stopping = True  # from here on no end is theirs
+            if not self.running:
+                self._all_ended()

@@ -326,8 +326,6 @@ def _exported(said: Optional[str], environ: Mapping[str, str]) -> Dict[str, str]
     return {**named, **given}
 
 
-
-
 def _told(name: str, found: _Found, environ: Mapping[str, str]) -> Dict[str, Optional[str]]:
     """As the launchers were seen to have it. srun passes its own -c to its ranks, and mpiexec leaves the number of
     tasks as the script has it. By that the master of a pool counts the workers that it may spawn.

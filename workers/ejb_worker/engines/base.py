@@ -7,7 +7,7 @@ keeps in `EpochContext.state`.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ..processes import Child
 
@@ -106,10 +106,11 @@ class Command:
 class Outcome:
     """How a checkpoint ended on this worker.
 
-    `sizes`: bytes written, by rank. `exits`: codes to report instead of the processes' own, by rank.
+    `sizes`: bytes written, by rank. `exits`: codes to report instead of the processes' own, by rank. `killed`: the
+    ranks that the engine has ended itself, since it could not go on: that is no end of theirs.
     """
 
-    __slots__ = ("error", "exits", "ok", "sizes")
+    __slots__ = ("error", "exits", "killed", "ok", "sizes")
 
     def __init__(
         self,
@@ -117,11 +118,13 @@ class Outcome:
         error: str = "",
         sizes: Optional[Dict[int, int]] = None,
         exits: Optional[Dict[int, int]] = None,
+        killed: Sequence[int] = (),
     ) -> None:
         self.ok = ok
         self.error = error
         self.sizes = sizes or {}
         self.exits = exits or {}
+        self.killed = tuple(killed)
 
 
 class Checkpoint:

@@ -20,7 +20,7 @@ from . import dmtcp_images as images
 from .background import Background
 from .base import Checkpoint, Command, Engine, EngineError, EpochContext
 from .dmtcp_checkpoint import STATUS_PAUSE_S, DmtcpCheckpoint, images_of, settings_of
-from .dmtcp_obstacles import FEWEST_FILES, describe_few_files, obstacle
+from .dmtcp_obstacles import FEWEST_FILES, Turnover, describe_few_files, obstacle
 from .dmtcp_tools import PORT_FILE_TIMEOUT_S, Commander, clean, find_tools, library_sum, read_status, tools
 
 
@@ -126,7 +126,8 @@ class DmtcpEngine(Engine):
         if epoch.launcher:
             return ""  # an mpirun has much that looks so, and is moved
         pids = {rank: child.pid for rank, child in epoch.ranks.items() if child.code is None}
-        return obstacle(pids, held=os.path.exists(tools().library))
+        turnover = epoch.state.setdefault("turnover", Turnover())
+        return obstacle(pids, held=os.path.exists(tools().library), turnover=turnover)
 
     def checkpoint(self, epoch: EpochContext) -> Checkpoint:
         if epoch.home and "commander" not in epoch.state:
@@ -200,6 +201,9 @@ class DmtcpEngine(Engine):
             words += ["--with-plugin", str(settings["plugin"])]
         words += [str(option) for option in settings.get("options", [])]
         env = clean(env)
+        if epoch.launcher:
+            # DMTCP gives the first process of every application the same process id, by which mpirun names its files.
+            env["OMPI_MCA_orte_tmpdir_base"] = os.path.join(epoch.folder, "mpirun")
         # hwloc opens files of /sys that cannot be reopened elsewhere: DMTCP then ends the program with 99.
         env.setdefault("HWLOC_COMPONENTS", "-linuxio,-pci")
         if "OMP_NUM_THREADS" not in env:

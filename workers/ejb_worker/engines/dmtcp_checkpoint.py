@@ -18,7 +18,6 @@ from .dmtcp_tools import Commander, read_status, tools
 STOPPED = 85
 """Reported for a rank that was checkpointed and stopped: its process ends with 0, as one that has finished does."""
 
-KILLED = 137
 STATUS_PAUSE_S = 0.1
 VERDICT_PAUSE_S = 0.3
 IMAGES_PAUSE_S = 0.2
@@ -218,14 +217,11 @@ class DmtcpCheckpoint(Checkpoint):
         return self._kill(why)
 
     def _kill(self, why: str) -> Outcome:
-        exits = {}
-        for rank, child in self._epoch.ranks.items():
-            if child.code in (None, 0):
-                exits[rank] = KILLED  # also those that DMTCP stopped: they did not finish
+        # Also those that DMTCP stopped: they did not finish.
+        killed = [rank for rank, child in self._epoch.ranks.items() if child.code in (None, 0)]
+        for child in (*self._epoch.ranks.values(), *self._epoch.services.values()):
             child.send_group(9)
-        for child in self._epoch.services.values():
-            child.send_group(9)
-        return Outcome(False, why, exits=exits)
+        return Outcome(False, why, killed=killed)
 
     # -- verdicts -----------------------------------------------------------------------------------------------------
 

@@ -9,13 +9,15 @@ import os
 import re
 import signal
 import time
-from typing import Dict, Iterable, List, NamedTuple, Set, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 _NAMELESS = re.compile(r"/#\d+ \(deleted\)$")
 # What may neither be read nor written is DMTCP's own.
 _SHARED = re.compile(r"^\S+ rw.s \S+ (\S+) (\d+)\s+/dev/zero \(deleted\)$", re.MULTILINE)
 LONGEST_MAPS = 4 << 20
 LASTING_S = 1.0
+LONGEST_TURN_S = 60.0
+"""Between the ends of two programs that were started one after the other: the longest pause between two looks."""
 ENDING_S = 0.05
 """Of a process that was asked to end no thread is left after so long, or the kernel's signal for it is still seen."""
 FEWEST_FILES = 1024
@@ -32,7 +34,8 @@ _SEEN_AS_FILES = {
 class Process(NamedTuple):
     """One of the processes of a rank. `state` and `parent` are /proc/PID/stat's; `began`: seconds since the boot.
 
-    `threads`: how many it has; the main one counts also when it has ended before the others.
+    `threads`: how many it has; the main one counts also when it has ended before the others. `waited`: grows with each
+    process that it has started and whose end it has waited for.
     """
 
     pid: int
@@ -40,6 +43,7 @@ class Process(NamedTuple):
     state: str
     began: float
     threads: int
+    waited: int = 0
 
 
 def processes() -> Dict[int, Process]:
@@ -53,7 +57,8 @@ def processes() -> Dict[int, Process]:
             except OSError:
                 continue
             began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-            found[int(entry)] = Process(int(entry), int(fields[1]), fields[0], began, int(fields[17]))
+            waited = int(fields[8]) + int(fields[10])  # the page faults of those that it has waited for
+            found[int(entry)] = Process(int(entry), int(fields[1]), fields[0], began, int(fields[17]), waited)
     return found
 
 
@@ -70,19 +75,45 @@ def family(root: int, known: Dict[int, Process]) -> List[Process]:
     return found
 
 
-def obstacle(ranks: Dict[int, int], *, held: bool = True) -> str:
+def obstacle(ranks: Dict[int, int], *, held: bool = True, turnover: "Optional[Turnover]" = None) -> str:
     """Why these ranks (their process ids) cannot be moved, in a sentence, or "" where nothing is seen against it.
 
-    `held`: whether DMTCP's library is looked for in them.
+    `held`: whether DMTCP's library is looked for in them. `turnover`: what earlier looks have seen of them.
     """
     known = processes()
     for rank, root in sorted(ranks.items()):
         mine = family(root, known)
         why = _main_threads(mine) or (_not_held(mine) if held else "") or _limits(mine)
         why = why or _open_files(mine) or _shared_memory(mine) or _inherited(mine)
+        why = why or (turnover.look(mine) if turnover is not None else "")
         if why:
             return "rank %d %s" % (rank, why)
     return ""
+
+
+class Turnover:
+    """Processes that start programs one after the other, as a shell's loop does. DMTCP loses the end of a program that
+    ends at a move, and what has started it takes that for a failure; a checkpoint in the middle of a start hangs.
+    """
+
+    def __init__(self) -> None:
+        self._waited: Dict[int, int] = {}
+        self._ends_s: Dict[int, List[float]] = {}  # when the last two looks were made that saw an end
+
+    def look(self, mine: List[Process], now_s: Optional[float] = None) -> str:
+        now_s = time.monotonic() if now_s is None else now_s
+        for one in mine:
+            if self._waited.setdefault(one.pid, one.waited) != one.waited:
+                self._waited[one.pid] = one.waited
+                self._ends_s[one.pid] = [*self._ends_s.get(one.pid, [])[-1:], now_s]
+        for one in mine:
+            ends_s = self._ends_s.get(one.pid, [])
+            if len(ends_s) > 1 and now_s - ends_s[1] <= max(LASTING_S, min(ends_s[1] - ends_s[0], LONGEST_TURN_S)):
+                return (
+                    "has %s start programs one after the other, and DMTCP loses the end of one that ends at a move"
+                    % _program(one.pid)
+                )
+        return ""
 
 
 def restless(roots: Iterable[int]) -> bool:

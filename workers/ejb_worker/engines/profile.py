@@ -288,6 +288,8 @@ class ProfileCheckpoint(Checkpoint):
                 sizes[0] = state_size(run.folder, run.patterns)
             return Outcome(True, sizes=sizes, exits=dict.fromkeys(ranks, CHECKPOINTED))
         why = found.why if not odd or found.verdict != STOPPED else "rank %d ended with %d" % min(odd.items())
+        if run.killed:
+            return Outcome(False, why, killed=sorted(ranks))
         return Outcome(False, why, exits={rank: code or NOT_FINISHED for rank, code in codes.items()})
 
     def _ask(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 _ASSIGNED = r"""^((?:[^!#\n]*?[\s,;&])??)%s[ \t]*=[ \t]*(?:'[^'\n]*'|"[^"\n]*"|[^\s,;/!]*)"""
@@ -26,6 +27,9 @@ def values_of(profile: Any, words: Sequence[str], reads: ReadsFile) -> Dict[str,
             value, where = option(words, one.option), "the command has no option %s" % one.option
         elif getattr(one, "argument", 0):  # a job of an older daemon's has none
             value, where = argument(words, one.argument), "the command has no argument %d" % one.argument
+        elif getattr(one, "word", ""):
+            value = next((word for word in words[1:] if fnmatchcase(word, one.word)), None)
+            where = "the command has no word like %s" % one.word
         else:
             path = filled(one.file, found)
             text = reads(path)

@@ -11,11 +11,13 @@ from dataclasses import replace
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ejbd._workers.ejb_worker.profiles.matching import matches
 from ejbd.config import Settings
 from ejbd.core.placing import Seat
 from ejbd.errors import Code, EjbError
@@ -23,11 +25,13 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.memory import Offer
 from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.placing.appprofile import programs_of
 from ejbd.manager.facts.placing.mpi import Profile, linked_with, mpi_of_launch, profile_named
 from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.manager.jobspec.endsignal import USR2, EndSignal
 from ejbd.plugins.engines import site_engines
+from ejbd.profiles.profile import Match
 from ejbd.store.models import Event, Worker
 from ejbd.wire.kinds import EventKind
 
@@ -35,6 +39,14 @@ DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
 RECENT_WORKERS = 50
 LOOK_AGAIN_S = 5.0  # for DMTCP on the daemon's own PATH
 MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that only an MPI reads
+_STARTERS = SimpleNamespace(  # programs that start others, and have those of all ranks meet by themselves
+    match=Match(
+        program=(
+            *("torchrun", "torch.distributed.*", "accelerate", "accelerate.commands.launch", "deepspeed", "horovodrun"),
+            *("deepspeed.launcher.*", "ray", "dask", "dask-*", "distributed.cli.*", "colossalai", "spark-*"),
+        )
+    )
+)
 ON_LOOPBACK = {"OMPI_MCA_oob_tcp_if_include": "127.0.0.0/8", "OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8"}
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
@@ -103,6 +115,10 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
         if spec.engine == "dmtcp":
             raise EjbError(Code.UNSUPPORTED, "DMTCP takes USR2 for itself, which --signal is to send", hint=hint)
         return "none", "engine none: DMTCP takes USR2 for itself, which --signal is to send"
+    own = next((words for words in programs_of(spec) if spec.engine == "auto" and matches(_STARTERS, words)), None)
+    if own:
+        name = own[2] if own[1:2] == ["-m"] else own[0].rpartition("/")[2]
+        return "none", f"engine none: {name} has processes and connections of its own, which DMTCP does not bring back"
     why = offered(ctx)
     if spec.engine == "dmtcp" and why:
         raise EjbError(Code.UNSUPPORTED, f"engine dmtcp cannot be used: {why}", hint="ejb doctor tells what is there")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from ejbd.manager.effects import (
     Effects,
     Flush,
@@ -31,6 +33,18 @@ from ejbd.store.states import EpochState
 from ejbd.wire.kinds import EpochCode, EventKind, OperationKind
 
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
+BROKEN = frozenset(  # what ends a process whose memory or descriptors are not what they were
+    128 + number
+    for number in (
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGSEGV,
+        signal.SIGSYS,
+    )
+)
 
 
 def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
@@ -57,7 +71,8 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         dmtcp = moving.runs_under(world, epoch) == "dmtcp"
         lost = dmtcp and coordinator_lost(world, epoch)
         within_s = FAILED_RESTART_S if code == DMTCP_GAVE_UP else restored_for_s(world)
-        if epoch.restart_from is not None and since < within_s and not lost:
+        theirs = dmtcp and all(_is_own(code) for _, code in bad)
+        if epoch.restart_from is not None and since < within_s and not lost and not theirs:
             why = f"rank {rank} ended with code {code} right after the restart"
             yield from fail_epoch(world, epoch, EpochCode.RIGHT_AFTER_RESTART, why, engines=True)
             return True
@@ -86,9 +101,9 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         yield NoteDeaths(epoch, bad)
         if len(codes) < epoch.size:
             yield StopRanks(epoch)
-        yield MoveEpoch(
-            epoch, EpochState.FAILED, reason=f"rank {rank} ended with code {code}", code=EpochCode.RANK_FAILED
-        )
+        moved = f", {since:.0f} s after it was moved" if epoch.restart_from is not None and since < within_s else ""
+        why = f"rank {rank} ended with code {code}{moved}"
+        yield MoveEpoch(epoch, EpochState.FAILED, reason=why, code=EpochCode.RANK_FAILED)
         code = max(launch_code(world, epoch, *each) for each in (bad if alone else bad[:1]))
     elif len(codes) == epoch.size:
         code = 0
@@ -124,6 +139,19 @@ def go_on_alone(world: JobWorld, epoch: Epoch) -> bool:
         return False
     told = [operation.payload for operation in world.operations(OperationKind.LAUNCH, epoch=epoch.number)]
     return not any(payload.get("launcher") or (payload.get("mpi") or {}).get("sure") for payload in told)
+
+
+def _is_own(code: int) -> bool:
+    """Whether a rank under DMTCP that ended so has ended by itself: neither DMTCP nor what it brought back says so."""
+    return code not in (0, CHECKPOINTED, DMTCP_GAVE_UP) and code not in BROKEN
+
+
+def failed_meanwhile(world: JobWorld, epoch: Epoch) -> bool:
+    """Whether a rank without which the others do not go on failed by itself, while a checkpoint of them was made."""
+    if moving.runs_under(world, epoch) != "dmtcp" or go_on_alone(world, epoch):
+        return False
+    codes = [int(code) for code in epoch.exits.values() if code]
+    return bool(codes) and all(_is_own(code) for code in codes)
 
 
 def _warned_of(world: JobWorld, epoch: Epoch, bad: list[tuple[int, int]]) -> bool:

@@ -19,7 +19,7 @@ from ejbd.manager.facts.placing.movability import runs_under
 from ejbd.manager.facts.placing.ranks import workers_with_ranks
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.rules.placements import movability
-from ejbd.manager.rules.placements.exits import CHECKPOINTED, go_on_alone, ranks_over
+from ejbd.manager.rules.placements.exits import CHECKPOINTED, failed_meanwhile, go_on_alone, ranks_over
 from ejbd.manager.rules.placements.pace import speed_of
 from ejbd.manager.rules.placements.setbacks import fail_epoch
 from ejbd.store.models import Epoch
@@ -66,10 +66,11 @@ def stopping(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         yield NoteCheckpoint(epoch, operations)
         yield MoveEpoch(epoch, EpochState.STOPPED, data={"bytes": epoch.checkpoint_bytes, "seconds": round(seconds, 3)})
         return True
-    if len(codes) == epoch.size and not any(codes):
+    if (len(codes) == epoch.size and not any(codes)) or failed_meanwhile(world, epoch):
         return (yield from ranks_over(world, epoch))
+    killed = any((o.result or {}).get("killed") for o in operations)
     errors = "; ".join(sorted({o.error for o in operations if o.error})) or "not every rank stopped"
-    if not any(codes) or (go_on_alone(world, epoch) and CHECKPOINTED not in codes):
+    if not killed and (not any(codes) or (go_on_alone(world, epoch) and CHECKPOINTED not in codes)):
         # No rank was stopped (some may have come to their end): the application is as it was, and so is its placement.
         yield Stalled(epoch)
         speed = speed_of(world, epoch)

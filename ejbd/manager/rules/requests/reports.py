@@ -313,7 +313,7 @@ def take_result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effe
         yield Conclude(OutputRefused(code, operation.error))
         return
     exits = told.get("exits")
-    if exits and operation.epoch is not None:
+    if exits and operation.epoch is not None and operation.kind != OperationKind.STOP:  # that is no end of theirs
         yield from _rank_exits(world, worker, operation.epoch, {str(rank): int(code) for rank, code in exits.items()})
     yield Flush()
 
