@@ -88,6 +88,7 @@ class Job(Base):
     start_s: Mapped[float | None]  # the first rank (or the script) ran
     end_s: Mapped[float | None]
     exit_code: Mapped[int | None] = mapped_column(Integer)
+    exit_signal: Mapped[int | None] = mapped_column(Integer)  # that ended its script, exit_code being 128 more
     reason: Mapped[str] = mapped_column(Text, default="")
     final_state: Mapped[str | None] = mapped_column(String(16))  # what ENDING will become
     # Progress (Eq. 3): full-speed seconds done at work_as_of_s, growing by work_rate a second since then.

@@ -300,7 +300,8 @@ class Sacct:
                 state = states.job_state(word)
                 if state.ended:
                     why = states.more_than(word, state)
-                    found[id] = BatchEnd(state, states.exit_code(code), states.epoch_s(end), "accounting", why)
+                    exit_code, signal = states.exit_of(code)
+                    found[id] = BatchEnd(state, exit_code, states.epoch_s(end), "accounting", why, signal)
             except ValueError:
                 unparsed += 1
         return found, unparsed
