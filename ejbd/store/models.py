@@ -111,7 +111,8 @@ class Job(Base):
     walltimes: Mapped[dict[str, Any] | None]
     array_id: Mapped[str | None] = mapped_column(String(16))  # of an element of an elastic array: the array's job
     array_index: Mapped[int | None] = mapped_column(Integer)
-    number: Mapped[str | None] = mapped_column(String(64))  # SLURM_JOB_ID; once told it stays (submission/numbers.py)
+    number: Mapped[str | None] = mapped_column(String(64))  # SLURM_JOB_ID; once told it stays (batchjob/numbers.py)
+    unread: Mapped[bool] = mapped_column(Boolean, default=False)  # its number is about to be read by its submitter
 
     __table_args__ = (
         Index("ix_jobs_state", "state"),

@@ -207,7 +207,8 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effec
     ctx, job = world.ctx, world.job
     yield from _note_plan(subjob, seen)
     yield from changes.look(world, subjob, seen)
-    if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
+    promised = seen.planned_start_s is not None and not job.unread
+    if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and promised:
         yield note(job, rigid_start_s=seen.planned_start_s)
         yield tell(EventKind.PLACEHOLDER_PLANNED, job_id=job.id, subjob_id=subjob.id, start_s=seen.planned_start_s)
     if subjob.role != SubjobRole.SUBJOB or subjob.releasing or world.evolving is not None:
