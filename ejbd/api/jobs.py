@@ -193,6 +193,13 @@ async def number(
     return await _detail(manager, caller, found.id)
 
 
+@router.post("/{job}/number/read", status_code=204)
+async def number_read(manager: Manager, caller: Caller, job: Selector) -> None:
+    """Let a job begin, its number being read. It was submitted as `numbered`, and begins 10 s later otherwise."""
+    found = await select_job(manager, caller, job)
+    await manager.number_read(found.id)
+
+
 @router.post("/{job}/cancel")
 async def cancel(manager: Manager, caller: Caller, job: SomeSelector) -> JobDetail:
     """End a job; of an array all elements, or those that are named."""

@@ -99,6 +99,10 @@ class ManagerPort(Protocol):
         """The number that a job goes by from now on; that of its J0 is waited for, at most `wait_s` seconds."""
         ...
 
+    async def number_read(self, job_id: str) -> None:
+        """A job's submitter has read its number: it may begin."""
+        ...
+
     async def hold(self, job_id: str, by: str) -> None:
         """Keep a job that has not started from starting. CONFLICT where it has."""
         ...

@@ -276,6 +276,7 @@ def _job_fields(job: Job, beside: _Beside, now: float, counts: dict[str, int] | 
         "expected_completion_s": job.expected_completion_s,
         "progress": share_done(job, now, counts),
         "exit_code": job.exit_code,
+        "exit_signal": job.exit_signal,
         "reason": job.reason,
         "number": job.number,
         "nodes": beside.nodes,

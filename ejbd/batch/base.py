@@ -164,7 +164,8 @@ class AsAsked:
 class BatchEnd:
     """How a batch job ended, and what said so (`listing`, `accounting`, `controller`, `jobcomp`, `exit-file`).
 
-    `why`: the batch system's own words for it (`OutOfMemory`, `NonZeroExitCode`), "" where it has none.
+    `why`: the batch system's own words for it (`OutOfMemory`, `NonZeroExitCode`), "" where it has none. `exit_signal`:
+    that ended its script, where it is known not to be an exit code of 128 and more.
     """
 
     state: BatchState
@@ -172,6 +173,7 @@ class BatchEnd:
     end_s: float | None
     source: str
     why: str = ""
+    exit_signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,13 @@ from ejbd.client.messages import (
     still_away,
     workflow_path,
 )
-from ejbd.errors import EjbError
+from ejbd.errors import Code, EjbError
 
 if TYPE_CHECKING:
     from typing import Protocol
 
     from ejbd.client.job import Job
-    from ejbd.wire.payloads import EventView, JobCreated, JobView
+    from ejbd.wire.payloads import EventView, JobCreated, JobDetail, JobView
 
     class Transport(Protocol):
         """What carries requests: one at a time, its answer read by `body`, `lines` or `chunks` before the next."""
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 
 PAGE = 200
+NUMBER_WAIT_S = 20.0  # for the number that the batch system gives a job
 
 
 class Client:
@@ -108,6 +109,24 @@ class Client:
         """Submit what docs/rest.md has as the body of `POST /v1/jobs`."""
         created: JobCreated = self.request_repeatedly("POST", "/v1/jobs", body=body, key=key or fresh_key()).json()
         return created
+
+    def number(self, id: str) -> JobDetail:
+        """A job that was submitted as `numbered`, once it has its number: the batch system's, if that comes soon.
+
+        Raises EjbError (BATCH_REFUSED) where the batch system did not take it. Say :meth:`number_read` behind it.
+        """
+        asked = job_path(id, f"/number?wait_s={NUMBER_WAIT_S:g}")
+        detail: JobDetail = self.request_repeatedly("POST", asked, body=None, key=fresh_key()).json()
+        if detail["state"] == "failed" and detail["start_s"] is None:
+            raise EjbError(Code.BATCH_REFUSED, detail["reason"])
+        return detail
+
+    def number_read(self, id: str) -> None:
+        """Let a job begin, its number being printed; where that fails it begins a moment later."""
+        try:
+            self.request("POST", job_path(id, "/number/read"))
+        except EjbError:
+            pass
 
     def job(self, name: str) -> Job:
         """The job of this id or beginning of an id, or `last`, `last-2`. Raises EjbError (NOT_FOUND)."""

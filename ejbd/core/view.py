@@ -143,6 +143,7 @@ class BatchJobView:
     planned_start_s: float | None = None  # of a pending job: when the scheduler means to start it
     planned_nodes: tuple[str, ...] = ()  # and where (Reservations.NODES only)
     exit_code: int | None = None  # 128+signal for a signal
+    exit_signal: int | None = None  # that ended it, where the batch system tells it from that code
     reason: str = ""
     blocked: bool = False  # pending for another reason than room: a dependency, a limit, a begin time
     tag: str = ""  # of ours: that it was submitted with, whatever it is called by now

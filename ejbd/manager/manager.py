@@ -86,7 +86,8 @@ class Manager:
 
         jobs = JobRequests(self.world, self.poller, self.news)
         self.cancel, self.cancel_elements, self.signal = jobs.cancel, jobs.cancel_elements, jobs.signal
-        self.hold, self.release, self.number = jobs.hold, jobs.release, jobs.number
+        self.hold, self.release = jobs.hold, jobs.release
+        self.number, self.number_read = jobs.number, jobs.number_read
         self.evolve, self.resize = jobs.evolve, jobs.resize
         self.explain, self.planned = jobs.explain, jobs.planned
         self.read_output = self.world.hands.output

@@ -88,6 +88,7 @@ class Job(Base):
     start_s: Mapped[float | None]  # the first rank (or the script) ran
     end_s: Mapped[float | None]
     exit_code: Mapped[int | None] = mapped_column(Integer)
+    exit_signal: Mapped[int | None] = mapped_column(Integer)  # that ended its script, exit_code being 128 more
     reason: Mapped[str] = mapped_column(Text, default="")
     final_state: Mapped[str | None] = mapped_column(String(16))  # what ENDING will become
     # Progress (Eq. 3): full-speed seconds done at work_as_of_s, growing by work_rate a second since then.
@@ -110,7 +111,8 @@ class Job(Base):
     walltimes: Mapped[dict[str, Any] | None]
     array_id: Mapped[str | None] = mapped_column(String(16))  # of an element of an elastic array: the array's job
     array_index: Mapped[int | None] = mapped_column(Integer)
-    number: Mapped[str | None] = mapped_column(String(64))  # SLURM_JOB_ID; once told it stays (submission/numbers.py)
+    number: Mapped[str | None] = mapped_column(String(64))  # SLURM_JOB_ID; once told it stays (batchjob/numbers.py)
+    unread: Mapped[bool] = mapped_column(Boolean, default=False)  # its number is about to be read by its submitter
 
     __table_args__ = (
         Index("ix_jobs_state", "state"),

@@ -64,6 +64,7 @@ class JobView(TypedDict):
     expected_completion_s: float | None
     progress: float
     exit_code: int | None
+    exit_signal: int | None
     reason: str
     number: str | None
     nodes: list[str]

@@ -97,6 +97,7 @@ class FakeManager:
         self.telemetry = Telemetry({"squeue": CommandCount(calls=3, failures=1, seconds=0.5)})
         self.elasticity = elasticity
         self.paused: list[ToldPause] = []
+        self.numbers_read: list[str] = []
         self.overrides: dict[str, Any] = {}
         self.calendar: dict[str, ToldQueueWindow] = {}
         self.reports: list[dict[str, Any]] = []
@@ -172,6 +173,9 @@ class FakeManager:
         self, job_id: str, places: int | None, by: str, change: int | None = None, key: str = ""
     ) -> ToldCourse:
         raise EjbError(Code.UNSUPPORTED, f"job {job_id} has no profile of widths that could be replaced")
+
+    async def number_read(self, job_id: str) -> None:
+        self.numbers_read.append(job_id)
 
     async def number(self, job_id: str, wait_s: float) -> str:
         return await self.store.write(lambda s: settled(queries.job(s, job_id)))

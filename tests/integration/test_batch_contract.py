@@ -233,6 +233,8 @@ async def test_ends_are_seen_with_their_codes(batch: Site) -> None:
     outcomes = await batch.adapter.outcomes(dict.fromkeys(ids.values(), batch.folder / "no exit file"))
     told = {script: (outcomes[id].state, outcomes[id].exit_code) for script, id in ids.items()}
     assert told == ends
+    signals = [outcomes[id].exit_signal for id in ids.values()]
+    assert signals == [None, None, 9 if batch.adapter.name in ("slurm", "local") else None]
 
 
 async def test_a_running_job(batch: Site) -> None:

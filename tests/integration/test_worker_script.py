@@ -408,3 +408,9 @@ def test_a_signal_goes_to_the_ranks_or_to_the_shell_alone(there: World) -> None:
         line for line in there.collected().splitlines() if line != "User defined signal 1"
     ]  # of the sleep, told, too
     assert said == ["rank told", "shell told", "srun said 7"]
+
+
+def test_a_script_that_a_signal_ends_is_told_from_one_that_ends_with_its_code(there: World) -> None:
+    assert there.lead(there.script("#!/bin/sh\nkill -9 $$\n"))["data"]["pid"] > 0
+    assert script_exit(there) == 137
+    assert there.manager.of_kind("script-exit")[0]["signal"] == 9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from sqlalchemy.orm import Session
 
 from ejbd.core.view import BatchJobView, BatchState
-from ejbd.errors import EjbError
+from ejbd.errors import BatchError, EjbError
 from ejbd.manager.facts import arrays
+from ejbd.manager.facts.batchjob.begins import READ_S, UNREAD_S
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.submission import intake
 from ejbd.store import queries
@@ -48,6 +50,76 @@ async def test_a_submission_is_told_the_number_that_comes_while_it_waits(live: L
     await live.act()
     live.manager.woken(frozenset({"events"}))
     assert await asyncio.wait_for(waiting, 30) == live.batch.of(f"ejb-{job}.0").id
+
+
+async def numbered(live: LiveWorld, *options: str, refused: BatchError | None = None, **more: Any) -> str:
+    words = ("-n", "16", "-t", "2", *options)
+    asked = JobRequest(
+        cwd=str(live.folder), command=("./heat",), overrides=Overrides(options=words, engine="application", **more)
+    )
+    job = (await live.manager.submit(read(replace(asked, numbered=True)), "ada", None, "body")).id
+    live.batch.refuse = refused
+    await live.act()
+    return job
+
+
+@pytest.mark.parametrize("elastic", ["on", "off"])
+async def test_no_job_begins_before_its_number_was_read(live: LiveWorld, elastic: str) -> None:
+    await live.poll()
+    job = await numbered(live, elastic=elastic)
+    number = await live.manager.number(job, 60.0)
+    assert live.batch.begins[number] == live.clock.now + UNREAD_S
+    await live.poll(1)
+    assert len(live.subjobs(job)) == 1 and live.job(job).rigid_start_s is None, "nothing is asked for before it"
+    await live.manager.number_read(job)
+    await live.act()
+    assert number not in live.batch.begins
+    await live.poll(1)
+    assert [subjob.role for subjob in live.subjobs(job)[1:]] == (["subjob"] if elastic == "on" else [])
+    await live.manager.number_read(job)
+    await live.act()
+    assert len(live.intents("begin")) == 1, "what was read is read"
+
+
+async def test_a_number_that_is_never_read_keeps_a_job_for_a_moment(live: LiveWorld) -> None:
+    await live.poll()
+    job = await numbered(live)
+    number = await live.manager.number(job, 60.0)
+    await live.poll(READ_S - 1)
+    assert number in live.batch.begins
+    await live.restart()
+    await live.poll(1)
+    assert number not in live.batch.begins
+
+
+async def test_a_submission_that_is_refused_waits_for_no_reader(live: LiveWorld) -> None:
+    await live.poll()
+    job = await numbered(live, refused=BatchError("no such account", transient=False))
+    assert live.job(job).state == "failed"
+    assert [(one.kind, one.state) for one in live.intents("submit") + live.intents("begin")] == [
+        ("submit", "failed"), ("begin", "dropped")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [("--begin=now+1hour",), ("--hold",)])
+async def test_what_begins_later_by_itself_waits_for_no_reader(live: LiveWorld, options: tuple[str, ...]) -> None:
+    await live.poll()
+    job = await numbered(live, *options)
+    assert live.job(job).number is not None and live.batch.begins == {} and live.intents("begin") == []
+
+
+async def test_the_elements_of_an_array_wait_for_the_one_that_reads_its_number(live: LiveWorld) -> None:
+    await live.poll()
+    array = await numbered(live, "--array=0-7%2", elastic="on")
+    assert await live.manager.number(array, 60.0) == live.batch.of(f"ejb-{array}_0.0").id
+    assert len(live.batch.begins) == 2
+    await live.manager.number_read(array)
+    await live.act()
+    assert live.batch.begins == {}
+    await live.manager.cancel(f"{array}_0", "ada")
+    await live.poll(1)
+    await live.poll(1)
+    assert live.batch.of(f"ejb-{array}_2.0") and live.batch.begins == {}
 
 
 async def test_a_job_that_waits_for_another_is_told_a_number_at_once_and_keeps_it(live: LiveWorld) -> None:

@@ -269,10 +269,10 @@ async def test_a_passed_through_job_that_is_requeued_waits_again(tmp_path: Path,
     assert live.job(job).start_s == first and (live.subjobs(job)[0].start_s or 0) > (first or 0)
     row = live.batch.of(tag)
     live.batch.jobs[row.id] = replace(
-        row, state=BatchState.FAILED, exit_code=137, reason="OutOfMemory", end_s=live.clock.now
+        row, state=BatchState.FAILED, exit_code=137, exit_signal=9, reason="OutOfMemory", end_s=live.clock.now
     )
     await live.poll(5)
-    assert (live.job(job).state, live.job(job).exit_code) == ("failed", 137)
+    assert (live.job(job).state, live.job(job).exit_code, live.job(job).exit_signal) == ("failed", 137, 9)
     assert live.job(job).reason.endswith("ended as failed (OutOfMemory)"), "in the batch system's own words"
 
 

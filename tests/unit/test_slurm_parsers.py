@@ -337,15 +337,19 @@ def test_unusable_node_states(word: str) -> None:
     assert not states.node_usable(word)
 
 
-@pytest.mark.parametrize(("text", "code"), [("0", 0), ("1792", 7), ("9", 137), ("7:0", 7), ("0:9", 137), ("139", 139)])
-def test_exit_codes(text: str, code: int) -> None:
-    assert states.exit_code(text) == code
+@pytest.mark.parametrize(
+    ("text", "code", "signal"),
+    [("0", 0, None), ("1792", 7, None), ("9", 137, 9), ("35072", 137, None), ("7:0", 7, None), ("0:9", 137, 9),
+     ("139", 139, 11), ("137:0", 137, None)],
+)  # fmt: skip
+def test_exit_codes(text: str, code: int, signal: int | None) -> None:
+    assert states.exit_of(text) == (code, signal)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "7:", "70000"])
 def test_what_is_no_exit_code(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        states.exit_code(text)
+        states.exit_of(text)
 
 
 def test_times_and_hosts() -> None:

@@ -281,7 +281,9 @@ class Lead:
     def _tell_exit(self, code: int) -> None:
         if self._ending or (code in ENDING_CODES and self._killed(code)):
             return
-        self._report("script-exit", run=self.run, code=code)
+        by_signal = self._script is not None and self._script.by_signal
+        told = {"signal": code - 128} if by_signal else {}
+        self._report("script-exit", run=self.run, code=code, **told)
 
     def _tell_unless_ending(self, kind: str, **fields: Any) -> None:
         if not self._ending:

@@ -32,13 +32,14 @@ class Child:
     What it leaves behind in its process group is ended along with it, unless it is `spared`.
     """
 
-    __slots__ = ("_ended_for_it", "_popen", "code", "on_exit", "pid", "spared")
+    __slots__ = ("_ended_for_it", "_popen", "by_signal", "code", "on_exit", "pid", "spared")
 
     def __init__(self, popen: subprocess.Popen[bytes], on_exit: Callable[[int], None]) -> None:
         self._popen = popen
         self.pid = popen.pid
         self.on_exit = on_exit
         self.code: Optional[int] = None
+        self.by_signal = False
         self.spared = False
         self._ended_for_it = False
 
@@ -181,8 +182,9 @@ class Processes:
                 _kill_group(ended.si_pid, signal.SIGKILL)
             os.waitpid(ended.si_pid, 0)
             if child is not None:
-                code = ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
-                child.on_exit(child.ended(code))
+                by_signal = ended.si_code != os.CLD_EXITED
+                child.by_signal = by_signal
+                child.on_exit(child.ended(128 + ended.si_status if by_signal else ended.si_status))
 
     def end_all(self, patience_s: float = 2.0) -> None:
         """KILL every child and everything that was orphaned to the worker; for the worker's own end."""

@@ -68,6 +68,9 @@ class JobView(Api):
     expected_completion_s: float | None
     progress: Annotated[float, Field(description="share of the walltime's work that is done, 0 to 1 (Eq. 3)")]
     exit_code: int | None
+    exit_signal: Annotated[
+        int | None, Field(description="that ended its script; exit_code is 128 + it then, as of a script's `exit`")
+    ] = None
     reason: str
     number: Annotated[
         str | None,

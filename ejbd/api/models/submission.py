@@ -161,7 +161,11 @@ class JobSubmission(Body):
     profiles: Profiles = {}
     overrides: OverridesBody = OverridesBody()
     numbered: Annotated[
-        bool, Field(description="its user knows it by its number: without one that is named its output is slurm-%j.out")
+        bool,
+        Field(
+            description="its user knows it by its number, as of sbatch: its output is slurm-%j.out where none is "
+            "named, and it begins when the number was read (`/number`, `/number/read`), or after 10 s"
+        ),
     ] = False
 
 

@@ -210,7 +210,8 @@ class LocalBatch:
         except BatchError as error:
             failure, rows = error, {}
         for id, row in rows.items():
-            found[id] = BatchEnd(BatchState(row["state"]), row["exit_code"], row["end_s"], "accounting")
+            code, signal = _exit_of(row)
+            found[id] = BatchEnd(BatchState(row["state"]), code, row["end_s"], "accounting", exit_signal=signal)
         if unknown := {id: path for id, path in ids.items() if id not in found}:
             found |= await exit_files(unknown)
         if failure is not None and len(found) < len(ids):
@@ -304,6 +305,7 @@ def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None, now: 
     state = BatchState(row["state"])
     planned_s = shadow_s if row["id"] == head else None
     early = state is BatchState.PENDING and row.get("begin_s", 0.0) > now  # an older server does not tell it
+    code, signal = _exit_of(row)
     return BatchJobView(
         id=row["id"],
         name=row["name"],
@@ -321,11 +323,18 @@ def _job(row: Mapping[str, Any], head: str | None, shadow_s: float | None, now: 
         # EASY reserves for the head, and what has a begin of its own is kept; the others have no such start.
         planned_start_s=row["begin_s"] if early else planned_s,
         blocked=early,
-        exit_code=row["exit_code"],
+        exit_code=code,
+        exit_signal=signal,
         reason="BeginTime"
         if early
         else row["reason"] or {BatchState.PENDING: "waits for processors", BatchState.HELD: "held"}.get(state, ""),
     )
+
+
+def _exit_of(row: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The code, 128 more than a signal, and that signal. The server has it as subprocess does: negative."""
+    code: int | None = row["exit_code"]
+    return (code, None) if code is None or code >= 0 else (128 - code, -code)
 
 
 def _umask() -> int:

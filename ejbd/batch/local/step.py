@@ -179,7 +179,7 @@ class Step:
                 return False
             if pid == self._main:
                 code = os.waitstatus_to_exitcode(status)
-                self._code = code if code >= 0 else 128 - code
+                self._code = code  # negative: of a signal
 
     @staticmethod
     def _on_own_clock(end_s: float) -> float:

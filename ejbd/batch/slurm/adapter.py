@@ -392,10 +392,11 @@ class SlurmBatch:
                 return {}
             raise refusals.refusal(result, "tell how jobs ended")
         rows, _ = squeue.parse(result.stdout, self._clock())
+        seen = (row.view for row in rows)
         return {
-            row.view.id: BatchEnd(row.view.state, row.view.exit_code, row.view.end_s, "controller", row.view.reason)
-            for row in rows
-            if row.view.state.ended and (row.view.id in ids or row.view.base_id in ids)
+            one.id: BatchEnd(one.state, one.exit_code, one.end_s, "controller", one.reason, one.exit_signal)
+            for one in seen
+            if one.state.ended and (one.id in ids or one.base_id in ids)
         }
 
     async def config(self) -> dict[str, str]:

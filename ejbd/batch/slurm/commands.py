@@ -69,9 +69,7 @@ class Sbatch:
             argv.append(f"--ntasks-per-node={request.tasks_per_node}")
         if request.hold:
             argv.append("--hold")
-        argv += _standing_by(request)
-        if request.begin_in_s > 0:
-            argv.append(f"--begin={_in(request.begin_in_s)}")
+        argv += _beginning(request)
         if self.test_only:
             argv.append("--test-only")
         if request.exclude:
@@ -93,7 +91,7 @@ class Sbatch:
             argv.append(f"--job-name={asked.name}")
         if request.hold:
             argv.append("--hold")
-        argv += _standing_by(request)
+        argv += _beginning(request)
         if self.environment_file:
             argv.append(f"--export-file={self.environment_file}")
         if self.test_only:
@@ -114,11 +112,14 @@ def _in(seconds: float) -> str:
     return f"now+{math.ceil(seconds)}" if seconds > 0 else "now"
 
 
-def _standing_by(request: SubmitRequest) -> list[str]:
-    """Two locks. A dependency would let the job begin after any failure, so that a begin far ahead has to be taken off,
-    too. A job that is held would lose its place (priority/basic puts what it releases at the end)."""
+def _beginning(request: SubmitRequest) -> list[str]:
+    """When it may begin. What stands by has two locks.
+
+    A dependency would let the job begin after any failure, so that a begin far ahead has to be taken off, too. A job
+    that is held would lose its place (priority/basic puts what it releases at the end).
+    """
     if not request.stands_by_for:
-        return []
+        return [f"--begin={_in(request.begin_in_s)}"] if request.begin_in_s > 0 else []
     (other,) = checked_ids([request.stands_by_for])
     return [f"--dependency=afternotok:{other}", "--kill-on-invalid-dep=yes", f"--begin={NOT_YET}"]
 
@@ -300,7 +301,8 @@ class Sacct:
                 state = states.job_state(word)
                 if state.ended:
                     why = states.more_than(word, state)
-                    found[id] = BatchEnd(state, states.exit_code(code), states.epoch_s(end), "accounting", why)
+                    exit_code, signal = states.exit_of(code)
+                    found[id] = BatchEnd(state, exit_code, states.epoch_s(end), "accounting", why, signal)
             except ValueError:
                 unparsed += 1
         return found, unparsed

@@ -131,6 +131,7 @@ def _job(fields: Sequence[str], now_s: float, own_uid: int | None) -> tuple[floa
     planned = start if state is BatchState.PENDING and due and not away else None
     until_s = math.inf if start is None or not waiting else start + OVERDUE_S if due else now_s
     uid = int(row["UserID"])
+    code, signal = states.exit_of(row["exit_code"]) if state.ended else (None, None)
     view = BatchJobView(
         id=id,
         name=row["Name"],
@@ -145,7 +146,8 @@ def _job(fields: Sequence[str], now_s: float, own_uid: int | None) -> tuple[floa
         nodes=() if waiting else states.hosts(row["NodeList"]),
         planned_start_s=planned,
         planned_nodes=states.hosts(row["SchedNodes"]) if planned is not None else (),
-        exit_code=states.exit_code(row["exit_code"]) if state.ended else None,
+        exit_code=code,
+        exit_signal=signal,
         reason="" if reason == "None" else reason,
         blocked=state is BatchState.PENDING and reason not in WAITS_FOR_ROOM,
         tag=tag_in(row["Comment"]),

@@ -74,15 +74,17 @@ def node_usable(text: str) -> bool:
     return base in _NODE_USABLE and harmless.issuperset(flags)
 
 
-def exit_code(text: str) -> int:
-    """`7:0` (scontrol, sacct) or `1792` (squeue, a wait status) -> 7; a signal is 128+signal. Raises ValueError."""
+def exit_of(text: str) -> tuple[int, int | None]:
+    """`7:0` (scontrol, sacct) or `1792` (squeue, a wait status) -> 7, and the signal that ended it.
+
+    Of a signal the code is 128+signal. Raises ValueError.
+    """
     code, colon, number = text.strip().partition(":")
-    if colon:
-        return 128 + int(number) if int(number) else int(code)
-    status = int(code)
+    status = int(code) << 8 | int(number) if colon else int(code)
     if not 0 <= status <= 0xFFFF:
         raise ValueError(f"{status} is not a wait status")
-    return 128 + (status & 0x7F) if status & 0x7F else status >> 8
+    signal = status & 0x7F
+    return (128 + signal, signal) if signal else (status >> 8, None)
 
 
 @lru_cache(maxsize=LISTED)  # most jobs of a poll were there at the last one, too

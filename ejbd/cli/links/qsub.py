@@ -16,14 +16,12 @@ from ejbd.cli.links import real
 from ejbd.cli.output import sentences
 from ejbd.client import here
 from ejbd.client.client import Client
-from ejbd.client.messages import fresh_key, job_path
+from ejbd.client.messages import job_path
 from ejbd.errors import Code, EjbError
 from ejbd.options.qsub import BY_LETTER
 from ejbd.wire.numbers import batch_number
 from ejbd.wire.payloads import JobDetail
-from ejbd.wire.states import JobState
 
-NUMBER_WAIT_S = 20.0
 _OUR_ARGUMENTS, _OF_QSUB = "F", "z"  # the script's arguments; say nothing
 _BLOCK = "block=true"
 
@@ -45,12 +43,10 @@ def run(words: Sequence[str]) -> int:
     job = daemon.submit_body(body)
     for note in job["notes"]:
         print(f"qsub: {sentences(note)}", file=sys.stderr)
-    asked = job_path(job["id"], f"/number?wait_s={NUMBER_WAIT_S:g}")
-    detail: JobDetail = daemon.request_repeatedly("POST", asked, body=None, key=fresh_key()).json()
-    if detail["state"] == JobState.FAILED and detail["start_s"] is None:
-        raise EjbError(Code.BATCH_REFUSED, detail["reason"])
+    detail = daemon.number(job["id"])
     if not any(letter == _OF_QSUB for letter, _ in options):
         print(_told(detail), flush=True)
+    daemon.number_read(job["id"])
     if not any(letter == "W" and _BLOCK in value.split(",") for letter, value in options):
         return 0
     for _ in daemon.events(job["id"]):

@@ -15,8 +15,6 @@ from ejbd.client import here
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
-NUMBER_WAIT_S = 20.0  # for the number that the batch system gives the job
-
 if TYPE_CHECKING:
     from ejbd.wire.payloads import JobCreated, JobDetail
 
@@ -85,19 +83,21 @@ def submit(typed: Typed, daemon: Client) -> int:
 
 def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool) -> int:
     """Tell the job by its number, as sbatch does; with `wait` its end is waited for in silence then."""
-    from ejbd.client.messages import fresh_key, job_path
-    from ejbd.wire.states import JobState
-
-    asked = job_path(job["id"], f"/number?wait_s={NUMBER_WAIT_S:g}")
-    detail: JobDetail = daemon.request_repeatedly("POST", asked, body=None, key=fresh_key()).json()
-    if detail["state"] == JobState.FAILED and detail["start_s"] is None:
-        raise EjbError(Code.BATCH_REFUSED, f"Batch job submission failed: {detail['reason']}")
+    try:
+        detail = daemon.number(job["id"])
+    except EjbError as error:
+        if error.code is not Code.BATCH_REFUSED:
+            raise
+        raise EjbError(error.code, f"Batch job submission failed: {error}") from None
     number = str(detail["number"])
     out.result(detail, lambda: out.line(f"Submitted batch job {number}"), quiet=number)
     out.note(_carried(job))
+    sys.stdout.flush()
+    daemon.number_read(job["id"])
     if not wait:
         return 0
     from ejbd.cli.show import following
+    from ejbd.client.messages import job_path
 
     try:
         for _ in following.events(daemon, job["id"], out):

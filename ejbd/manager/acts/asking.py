@@ -145,7 +145,11 @@ class Asking:
         intent.attempts += 1
         one_node = node_limit.one_node_only(world, subjob)
         order = standing.order_for(world, subjob, files.spec, self._batch, files.plain, files.mark)
-        return Identity(job.user), self._request(world, subjob, one_node, files, behind, order), order
+        request = self._request(world, subjob, one_node, files, behind, order)
+        if begins.is_unread(job, subjob, now):
+            numbers.let_begin_later(world.ctx, subjob)
+            request = replace(request, begin_in_s=max(request.begin_in_s, begins.UNREAD_S))
+        return Identity(job.user), request, order
 
     def _request(
         self,

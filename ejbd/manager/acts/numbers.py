@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from ejbd.manager.acts.subjobs import add_intent
 from ejbd.manager.effects import SettleNumber
+from ejbd.manager.facts.batchjob.begins import READ_S
 from ejbd.manager.facts.batchjob.numbers import number_of
 from ejbd.manager.facts.context import Context
 from ejbd.store import queries
-from ejbd.store.models import Job, Subjob
-from ejbd.wire.kinds import SubjobRole
+from ejbd.store.models import Intent, Job, Subjob
+from ejbd.store.states import IntentState
+from ejbd.store.transitions import INTENTS_TOPIC, wake
+from ejbd.wire.kinds import IntentKind, SubjobRole
 from ejbd.wire.numbers import batch_number
 
 _ITS_OWN = (SubjobRole.PLACEHOLDER, SubjobRole.RIGID)
@@ -32,6 +39,28 @@ def settled(job: Job) -> str:
     """The number of a job, from now on, since it is about to be told: one of EJB's own where there is no other yet."""
     job.number = number_of(job)
     return job.number
+
+
+def let_begin_later(ctx: Context, subjob: Subjob) -> None:
+    """The number of a batch job that is about to be submitted is to be read: it begins after that, or after READ_S."""
+    begin = _begins(ctx.session, [subjob.job_id]) or [add_intent(ctx, IntentKind.BEGIN, subjob.job_id, subjob=subjob)]
+    begin[0].not_before_s = ctx.now + READ_S
+
+
+def number_read(ctx: Context, id: str) -> None:
+    """A job's submitter has read its number: what of it waited for that begins now."""
+    jobs = ctx.session.scalars(select(Job).where(or_(Job.id == id, Job.array_id == id), Job.unread)).all()
+    for job in jobs:
+        job.unread = False
+    for begin in _begins(ctx.session, [job.id for job in jobs]):
+        begin.not_before_s = min(begin.not_before_s, ctx.now)
+        wake(ctx.session, INTENTS_TOPIC)
+
+
+def _begins(session: Session, jobs: Sequence[str]) -> list[Intent]:
+    waiting = select(Intent).join(Subjob, Intent.subjob_id == Subjob.id).where(Subjob.ordinal == 0)
+    waiting = waiting.where(Intent.kind == IntentKind.BEGIN, Intent.state == IntentState.PENDING)
+    return list(session.scalars(waiting.where(Intent.job_id.in_(jobs))))
 
 
 def settle_both(ctx: Context, effect: SettleNumber) -> None:

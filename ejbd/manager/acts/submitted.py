@@ -135,7 +135,7 @@ def refused_as_standby(ctx: Context, intent: Intent, job: Job, subjob: Subjob, e
         Intent.subjob_id == subjob.id, Intent.kind == IntentKind.BEGIN, Intent.batch_id.is_(None)
     )
     adopted = session.scalars(let.where(Intent.state == IntentState.PENDING)).first()
-    if adopted is not None:
+    if adopted is not None and subjob.ordinal:  # the first has stood by for none
         move_intent(session, adopted, IntentState.DROPPED, now)
         move_intent(session, intent, IntentState.PENDING, now, setback=True, reason=said)
     elif subjob.role == SubjobRole.STANDBY and error.transient:

@@ -29,6 +29,7 @@ class Final:
     state: JobState
     reason: str = ""
     exit_code: int | None = None
+    exit_signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +71,17 @@ class PassedThroughEnded:
     subjob: str = ""
     lost: bool = False
     setbacks: int = 0
+    exit_signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationEnded:
-    """The ranks of a command, or a script, by themselves. `said`: of a code that is not 0."""
+    """The ranks of a command, or a script, by themselves. `said`: of a code that is not 0. `exit_signal`: that ended
+    the script."""
 
     exit_code: int
     said: str
+    exit_signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class Reading:
     `refusals` say why it cannot be elastic (none: it can), `notes` what is not acted on. A `walltime_s` of 0 in the
     spec means that none was given or that it is unlimited; only a passed-through job can have that. `profiles`: as of
     the :class:`JobRequest`. `behind_batch_jobs`: what its dependency names are batch jobs, whatever they are of.
+    `numbered`: its user waits for its number.
     """
 
     spec: JobSpec
@@ -55,6 +56,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     profiles: Mapping[str, str] = field(default_factory=dict)
     behind_batch_jobs: bool = False
+    numbered: bool = False
 
     def elastic_spec(self) -> JobSpec:
         """The job as an elastic one, without what the notes say that it does without.
@@ -242,7 +244,7 @@ def read(request: JobRequest) -> Reading:
         raise invalid(settings["ejb:widths"].where, what, "say engine=application, too, if it does")
     if spec.ntasks_max:
         _check_growth(spec, settings["ejb:ntasks-max"], evolves=profile is not None)
-    return Reading(spec, tuple(refusals), tuple(notes), request.profiles)
+    return Reading(spec, tuple(refusals), tuple(notes), request.profiles, numbered=request.numbered)
 
 
 def _check_growth(spec: JobSpec, given: Given, *, evolves: bool) -> None:

@@ -110,11 +110,12 @@ class LaunchRefusedReport(OneReport):
 
 
 class ScriptExitReport(OneReport):
-    """The script ended."""
+    """The script ended; by `signal`, where it was one."""
 
     kind: Literal["script-exit"]
     run: Count
     code: Code
+    signal: Annotated[int | None, Field(ge=1, le=64)] = None
 
 
 class LeavingReport(OneReport):

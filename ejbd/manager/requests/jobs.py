@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.manager.acts.carrying import run
-from ejbd.manager.acts.numbers import settled
+from ejbd.manager.acts.numbers import number_read, settled
 from ejbd.manager.facts.batchjob import numbers
 from ejbd.manager.poll.poller import Poller
 from ejbd.manager.rules.requests import requests
@@ -66,6 +66,10 @@ class JobRequests:
             if not may_come or left <= 0:
                 return await self._store.write(lambda s: settled(queries.job(s, job_id)))
             await self._news.wait_for_events(newest, left)
+
+    async def number_read(self, job_id: str) -> None:
+        """The number was printed, or whatever its user does with it: the job may begin."""
+        await self._store.write(lambda s: number_read(self._context(s), job_id))
 
     def _number(self, session: Session, job_id: str) -> tuple[str | None, bool, int]:
         job = queries.job(session, job_id)

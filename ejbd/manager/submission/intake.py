@@ -136,6 +136,8 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
         spec = replace(taken.spec, asked=None) if taken.elastic else taken.spec.passed_through()
         learned = submission.walltimes if taken.elastic == submission.elastic else None
         row = columns(taken, spec, submission.user, now, learned)
+        # What has a begin of its own begins late enough.
+        row["unread"] = submission.job.numbered and not _named(submission.job.spec, "--begin", "-b")
         reason = dependencies.waits_for(taken.waits_for) if taken.waits_for else ""
         jobs.append({"id": id, "state": JobState.RECEIVED, "incarnation": 1, "reason": reason, **row})
         told = {"queue": taken.queue, "elastic": taken.elastic, "reason": taken.why}
@@ -170,7 +172,7 @@ def new_id() -> str:
 
 
 def _named(spec: JobSpec, option: str, letter: str) -> str:
-    """The account or QOS that a submission names, in the words of sbatch or qsub; "" where it names none."""
+    """What a submission gives for an option (account, QOS, begin), in words of sbatch or qsub; "" where nothing."""
     words = [*spec.options, *spec.rigid_options]
     if spec.asked is not None:
         words = [*words, *spec.asked.options]
@@ -206,6 +208,7 @@ def columns(
         "spec": spec.to_json(),
         "held": spec.hold,
         "submit_s": now,
+        "unread": False,
         "members": [],
     }
 

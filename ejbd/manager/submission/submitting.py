@@ -78,9 +78,9 @@ class Submissions:
                 submission = replace(submission, walltimes=walltimes, elastic=taken.elastic)
             if not taken.elastic and job.spec.asked is not None:
                 notes = await self._check(taken.spec, submission.user)
-                submission = replace(
-                    submission, job=Reading(taken.spec, behind_batch_jobs=submission.job.behind_batch_jobs)
-                )
+                read = submission.job
+                alone = Reading(taken.spec, behind_batch_jobs=read.behind_batch_jobs, numbered=read.numbered)
+                submission = replace(submission, job=alone)
             elif taken.elastic:
                 try:
                     notes = await self._check_placeholder(taken, submission.user)

@@ -50,6 +50,7 @@ def conclude(world: JobWorld, end: End) -> Effects[Outcome]:
 
 def _end(world: JobWorld, end: End, final: Final) -> Effects[None]:
     job = world.job
+    yield note(job, exit_signal=final.exit_signal)
     if job.elastic or not isinstance(end, PassedThroughEnded):
         yield from end_job(world, final.state, final.exit_code, final.reason)
         return

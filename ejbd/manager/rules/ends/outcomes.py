@@ -59,12 +59,12 @@ def outcome(end: End, limits: Limits) -> Outcome:
     match end:
         case PassedThroughEnded(said=said, lost=True, setbacks=setbacks) if setbacks < limits.max_setbacks:
             return Again(reason=said, setback=True, whole=True)  # as sbatch has it, and J0 is never put back
-        case PassedThroughEnded(state, code, said):
+        case PassedThroughEnded(state, code, said, exit_signal=signal):
             final = _PASSED_THROUGH[SUBJOB_ENDED_AS[state]]
             done = final is JobState.COMPLETED
-            return Final(final, "" if done else said, 0 if done and code is None else code)
-        case ApplicationEnded(code, said):
-            return Final(JobState.FAILED, said, code) if code else Final(JobState.COMPLETED, "", 0)
+            return Final(final, "" if done else said, 0 if done and code is None else code, signal)
+        case ApplicationEnded(code, said, signal):
+            return Final(JobState.FAILED, said, code, signal) if code else Final(JobState.COMPLETED, "", 0)
         case LeadFailed(setbacks, said):
             if setbacks < limits.max_setbacks:
                 return Again(reason=said, setback=True)

@@ -29,7 +29,7 @@ TO_COME = "to come"  # elements that are no jobs yet, where their states are tol
 WORST_FIRST = (JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED, JobState.COMPLETED)
 _COPIED = (
     *("name", "user", "queue", "elastic", "engine", "application", "processes", "walltime_s", "spec"),
-    *("held", "submit_s", "walltimes"),
+    *("held", "submit_s", "walltimes", "unread"),
 )
 
 

@@ -60,7 +60,7 @@ def news(ctx: Context, subjob: Subjob | SubjobRow, seen: BatchJobView, held_by_u
 def look(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[None]:
     """A batch job that waits, as it is seen now."""
     ctx, job = world.ctx, world.job
-    found = news(ctx, subjob, seen, job.held or subjob.stays)
+    found = news(ctx, subjob, seen, job.held or job.unread or subjob.stays)
     if found is None or ctx.memory.changed is None:
         return
     before = ctx.memory.changed.get(subjob.id, _AS_ASKED)

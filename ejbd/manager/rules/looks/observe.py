@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sqlalchemy import select
 from sqlalchemy.orm import defer
@@ -96,7 +97,7 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
     if seen.state.ended:
         if subjob.start_s is None and subjob.role in _WHOLE and seen.state in _RAN:
             yield note(subjob, start_s=_start(ctx, subjob, seen))  # it began and ended between two looks
-        yield from _ended(world, subjob, BatchEnd(seen.state, seen.exit_code, seen.end_s, "listing", seen.reason))
+        yield from _ended(world, subjob, _end_of(seen))
     elif seen.state is BatchState.ENDING and subjob.role != SubjobRole.RIGID:
         pass  # its processes are gone or going, and its end is "now" from one look to the next: how it ended comes soon
     elif seen.state.holds_processors:
@@ -206,7 +207,8 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effec
     ctx, job = world.ctx, world.job
     yield from _note_plan(subjob, seen)
     yield from changes.look(world, subjob, seen)
-    if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
+    promised = seen.planned_start_s is not None and not job.unread
+    if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and promised:
         yield note(job, rigid_start_s=seen.planned_start_s)
         yield tell(EventKind.PLACEHOLDER_PLANNED, job_id=job.id, subjob_id=subjob.id, start_s=seen.planned_start_s)
     if subjob.role != SubjobRole.SUBJOB or subjob.releasing or world.evolving is not None:
@@ -224,6 +226,10 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effec
         return
     yield CameToNothing(subjob, why, started=False, until_s=until_s)
     yield Release(subjob, why)
+
+
+def _end_of(seen: BatchJobView) -> BatchEnd:
+    return BatchEnd(seen.state, seen.exit_code, seen.end_s, "listing", seen.reason, seen.exit_signal)
 
 
 def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[None]:
@@ -301,11 +307,8 @@ def _rigid_ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[None
         yield note(subjob, reason=said)
     again = job.kind == JobKind.COMMAND or begins_again(job)
     lost = end.state in _TAKEN_BACK and again and orders.begun_at_once(world.spool, job.id, subjob.id)
-    yield Conclude(
-        PassedThroughEnded(
-            end.state, end.exit_code, said, subjob.start_s, end.end_s, subjob.id, lost=lost, setbacks=job.setbacks
-        )
-    )
+    ended = PassedThroughEnded(end.state, end.exit_code, said, subjob.start_s, end.end_s, subjob.id)
+    yield Conclude(replace(ended, lost=lost, setbacks=job.setbacks, exit_signal=end.exit_signal))
 
 
 def _standby_cancelled(world: JobWorld) -> Effects[None]:

@@ -393,4 +393,4 @@ def _script_exit(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Eff
         yield Conclude(ApplicationEnded(causes.REFUSED_LAUNCH, refused))
         return
     said = "; ".join(part for part in (f"the script ended with code {code}", causes.for_memory(world)) if part)
-    yield Conclude(ApplicationEnded(code, said if code else ""))
+    yield Conclude(ApplicationEnded(code, said if code else "", report.get("signal")))
