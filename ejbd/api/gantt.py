@@ -25,13 +25,14 @@ _OPEN_SHARE = 0.08  # of the picture, for what is planned without an end
 _PHASE = {
     Phase.WAIT: ("W", "#c9ced6", "waiting"),
     Phase.RUN: ("R", "#4c9f70", "running"),
-    Phase.MOVE: ("M", "#e0a030", "moving"),
+    Phase.MOVE: ("M", "#e0a030", "starting or moving"),
 }
 _PLANNED = {
     PlannedKind.WAIT: ("w", "#c9ced6", "waits"),
     PlannedKind.RUN: ("r", "#4c9f70", "runs"),
     PlannedKind.MOVE: ("m", "#e0a030", "moves"),
     PlannedKind.SUSPENDED: ("s", "#8fa3bf", "is suspended, its work kept"),
+    PlannedKind.CUT_OFF: ("c", "#b85450", "is cut off: its processors end before it is done"),
 }
 _ROLE = {
     SubjobRole.PLACEHOLDER: "#7a6fae",
@@ -170,8 +171,9 @@ def _heading(timeline: Timeline, planned: bool) -> Iterator[str]:
     facts = f"{timeline.processes} processes, {timeline.state.value}, {timeline.progress:.0%} done, submitted {begun}"
     yield _text(12, 40, facts, 'fill="#555555"')
     legend = [(colour, name) for _, colour, name in _PHASE.values()]
-    if any(interval.kind is PlannedKind.SUSPENDED for interval in timeline.planned):
-        legend.append((_PLANNED[PlannedKind.SUSPENDED][1], "suspended"))
+    for kind, name in ((PlannedKind.SUSPENDED, "suspended"), (PlannedKind.CUT_OFF, "cut off")):
+        if any(interval.kind is kind for interval in timeline.planned):
+            legend.append((_PLANNED[kind][1], name))
     if planned:
         legend.append((f"url(#{_hatch(_PLANNED[PlannedKind.RUN][1])})", "hatched: planned"))
     x = _WIDTH - _RIGHT - sum(30 + 6 * len(name) for _, name in legend)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from ejbd.core.shapes import UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,13 @@ class ElasticState:
     def processors(self) -> int:
         """Processors held now."""
         return sum(subjob.processors for subjob in self.subjobs)
+
+    def with_lasting_placeholder(self) -> ElasticState:
+        """The same as if J0, which ends last of what is held, had no end: off J0 nothing is moved."""
+        if not self.on_placeholder or not self.subjobs:
+            return self
+        j0 = max(self.subjobs, key=lambda held: held.end_s)
+        return replace(self, subjobs=tuple(replace(s, end_s=UNLIMITED) if s is j0 else s for s in self.subjobs))
 
     @property
     def work_left_s(self) -> float:

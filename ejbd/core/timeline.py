@@ -11,13 +11,14 @@ from typing import Any, Self
 
 class PlannedKind(StrEnum):
     """RUN makes progress. MOVE holds processors and makes none (section 3.2). SUSPENDED holds none: the job waits on
-    with its work kept. WAIT holds none either, and nothing is done yet: no policy plans it, it is what there is until
-    J0 starts (see `ejbd.core.outlook`)."""
+    with its work kept. WAIT holds none either, and nothing is done yet. CUT_OFF: what is held ends before the job is
+    done, and nothing is kept. No policy plans the last two (see `ejbd.core.outlook`)."""
 
     RUN = "run"
     MOVE = "move"
     SUSPENDED = "suspended"
     WAIT = "wait"
+    CUT_OFF = "cut_off"
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,8 @@ def test_what_is_planned_is_told_from_what_has_been_without_colours() -> None:
     assert processors == " " * 4 + "▂" * 16 + "│" + "▂" * 19 + " " * 20 + "█" * 40
     assert j0 == "·" * 20 + "│" + " " * 39 + "░" * 40
     assert j1 == " " * 4 + "█" * 16 + "│" + "░" * 21
-    assert lines[-4:] == [
+    assert lines[-5:] == [
+        "W waits, R runs, M starts or moves, s is suspended",
         "capitals: what has been; small letters and light bars: what is planned",
         "a rigid start was promised for 5:00 after submission",
         "J0 is expected to start 5:00 after submission",
@@ -148,9 +149,9 @@ def test_a_plan_line_by_line() -> None:
         "    1:40  is suspended, its work kept, for 1:40",
         "    3:20  moves on 16 processors of J0 for 0:01",
         "    3:21  runs on 16 processors of J0 for 3:19",
-        "    6:40  done",
+        "    6:40  done, if it takes no longer than planned",
     ]
-    assert plan_lines([planned("wait", 5, None, 0)]) == ["    0:00  waits until J0 starts"]
+    assert plan_lines([planned("wait", 5, None, 0)]) == ["    0:00  waits until the batch system starts it"]
     assert plan_lines([]) == plan_chart([], 16, 80) == plan_chart([planned("wait", 5, None, 0)], 16, 80) == []
     phase, processors, axis = plan_chart(plan, 16, 53)  # 10 s a column, nothing behind it
     assert phase[13:] == "r" * 10 + "s" * 10 + "m" + "r" * 19
@@ -208,7 +209,7 @@ def test_any_life_fits(
         subjobs=[subjob(n, 4, start, end, "running") for n, start, end in subjobs],
     )
     room = max(33, min(width, 200))
-    drawn = [line for line in chart(found, width)[1:] if not line.startswith(("capitals", "expected"))]
+    drawn = [line for line in chart(found, width)[1:] if not line.startswith(("W waits", "capitals", "expected"))]
     assert all(len(line) <= room for line in drawn)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from ejbd.core.bundling.parameters import BundlingParameters
 from ejbd.core.bundling.plan import expected_completion
@@ -125,3 +128,48 @@ def test_the_next_event_is_in_the_timeline(
         assert moves[0].end_s == pytest.approx(decision.end_s)
     if decision.kind is DecisionKind.SUSPEND:
         assert running[-1].kind is PlannedKind.SUSPENDED
+
+
+@given(worlds(holds=True), st.booleans(), st.booleans(), st.none() | st.integers(NOW, NOW + 40_000))
+def test_no_job_is_said_to_be_moved_or_suspended_that_cannot_be(
+    world: tuple[ElasticState, tuple[BackfillSlot, ...], BundlingParameters],
+    movable: bool,
+    suspendable: bool,
+    placeholder_s: int | None,
+) -> None:
+    """Of a job that cannot be moved a move was planned, and a suspension of one that would lose its shell."""
+    state, _, parameters = world
+    state = replace(state, movable=movable, suspendable=suspendable)
+    policy = Bundling(parameters)
+    plan = outlook(state, policy.subjob_ends(state, NOW).timeline, NOW, placeholder_s, policy)
+    kinds = [interval.kind for interval in plan]
+    assert all(one.end_s == other.start_s for one, other in itertools.pairwise(plan))
+    if not movable:
+        assert PlannedKind.MOVE not in kinds and PlannedKind.SUSPENDED not in kinds
+        runs = [interval for interval in plan if interval.kind is PlannedKind.RUN and not interval.on_placeholder]
+        assert len({interval.processors for interval in runs}) <= 1, "its ranks stay where they are"
+    if not suspendable:
+        assert PlannedKind.SUSPENDED not in kinds
+    if PlannedKind.CUT_OFF in kinds:
+        assert kinds[-1] is PlannedKind.CUT_OFF and not (movable and suspendable)
+    if movable and suspendable and placeholder_s is None:
+        assert plan == policy.subjob_ends(state, NOW).timeline
+
+
+def test_what_cannot_be_kept_is_cut_off() -> None:
+    job = replace(state((8, 500), (8, 5000)), movable=False)
+    plan = Bundling(PAPER).subjob_ends(job, 0).timeline
+    assert ("move", 400, 500, 16, 0, False) in told(plan), "what the policy would do"
+    cut = [("run", 0, 400, 16, 1, False), ("cut_off", 400, math.inf, 0, 0, False)]
+    assert told(outlook(job, plan, 0, None, Bundling(PAPER))) == cut
+    assert told(outlook(job, plan, 0, 450, Bundling(PAPER))) == cut, "a J0 that starts later comes too late"
+
+
+def test_on_j0_a_job_runs_to_the_end_of_its_work() -> None:
+    """It was said to move off J0 at its end, and to be suspended until J0 starts."""
+    job = ElasticState("j", 16, 1000.0, 10.0, (HeldSubjob("j.0", 16, 980.0),), None, True)
+    plan = Bundling(PAPER).subjob_ends(job.with_lasting_placeholder(), 0).timeline
+    assert told(until(plan, 980)) == [("run", 0, 980, 16, 1, True)]
+    wider = replace(job, subjobs=(HeldSubjob("j.1", 8, 500.0), *job.subjobs))
+    assert [held.end_s for held in wider.with_lasting_placeholder().subjobs] == [500.0, math.inf]
+    assert state((8, 500)).with_lasting_placeholder() == state((8, 500))

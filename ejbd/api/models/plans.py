@@ -80,7 +80,8 @@ class PlannedView(Api):
     """A stretch of what is planned, in the order of time and without gaps.
 
     `run` makes progress; a `move` holds processors and makes none; `suspended` and `wait` hold none, with work kept or
-    with nothing done yet. Without a further stretch behind it the job is done, unless `end_s` is null.
+    with nothing done yet; at `cut_off` what is held ends before the job is done, and nothing is kept. Without a further
+    stretch behind it the job is done, or at its time limit, unless `end_s` is null.
     """
 
     kind: PlannedKind

@@ -15,8 +15,9 @@ from ejbd.wire.kinds import SubjobRole
 _LABEL = 12
 _STEPS = "▁▂▃▄▅▆▇█"
 _LETTERS = {"wait": "W", "run": "R", "move": "M"}
-_PLANNED = {"wait": "w", "run": "r", "move": "m", "suspended": "s"}
-_STYLES = {"W": "90", "R": "32", "M": "33", "w": "2;90", "r": "2;32", "m": "2;33", "s": "2;34"}
+_PLANNED = {"wait": "w", "run": "r", "move": "m", "suspended": "s", "cut_off": "c"}
+_STYLES = {"W": "90", "R": "32", "M": "33", "w": "2;90", "r": "2;32", "m": "2;33", "s": "2;34", "c": "2;31"}
+_OF_PLANS = {"suspended": "s is suspended", "cut_off": "c is cut off"}
 _BARS = dict.fromkeys(SubjobRole, "37") | {SubjobRole.PLACEHOLDER: "35", SubjobRole.SUBJOB: "36"}
 _OVER = ("completed", "failed", "timeout", "cancelled")
 
@@ -115,22 +116,36 @@ def plan_chart(
 def plan_lines(planned: list[dict[str, Any]]) -> list[str]:
     """What is planned, a line for each stretch, in times from its beginning on."""
     lines = []
-    for interval in planned:
-        words = [_WORDS[interval["kind"]]]
+    for interval, follows in zip(planned, [*planned[1:], None], strict=False):
+        saves = interval["kind"] == "move" and follows is not None and follows["kind"] == "suspended"
+        words = ["saves its work" if saves else _WORDS[interval["kind"]]]
         if interval["processors"]:
             words.append(f"on {interval['processors']} processors" + (" of J0" if interval["on_placeholder"] else ""))
         if interval["degree"] > 1:
             words.append(f"(degree {interval['degree']})")
-        begin_s = interval["start_s"] - planned[0]["start_s"]
         until_s = interval["end_s"]
-        lasts = "until J0 starts" if until_s is None else f"for {duration(until_s - interval['start_s'])}"
-        lines.append(f"{duration(begin_s):>8}  {' '.join(words)} {lasts}")
+        words.append(_OPEN.get(interval["kind"], "") if until_s is None else _for(until_s - interval["start_s"]))
+        begin_s = interval["start_s"] - planned[0]["start_s"]
+        lines.append(f"{duration(begin_s):>8}  {' '.join(filter(None, words))}")
     if planned and planned[-1]["end_s"] is not None:
-        lines.append(f"{duration(planned[-1]['end_s'] - planned[0]['start_s']):>8}  done")
+        lines.append(
+            f"{duration(planned[-1]['end_s'] - planned[0]['start_s']):>8}  done, if it takes no longer than planned"
+        )
     return lines
 
 
-_WORDS = {"wait": "waits", "run": "runs", "move": "moves", "suspended": "is suspended, its work kept,"}
+def _for(seconds: float) -> str:
+    return f"for {duration(seconds)}"
+
+
+_WORDS = {
+    "wait": "waits",
+    "run": "runs",
+    "move": "moves",
+    "suspended": "is suspended, its work kept,",
+    "cut_off": "is cut off: its processors end before it is done",
+}
+_OPEN = {"wait": "until the batch system starts it", "suspended": "until it is started again"}
 
 
 def _scale(start_s: float, now_s: float, planned: list[dict[str, Any]], width: int) -> _Scale:
@@ -268,6 +283,9 @@ def _remarks(timeline: dict[str, Any], scale: _Scale) -> list[str]:
     since = timeline["submit_s"]
     if scale.now is not None:
         wider = " (drawn wider)" if scale.uneven else ""
+        kinds = {interval["kind"] for interval in timeline.get("planned", [])}
+        more = "".join(f", {words}" for kind, words in _OF_PLANS.items() if kind in kinds)
+        lines.append(f"W waits, R runs, M starts or moves{more}")
         lines.append(f"capitals: what has been{wider}; small letters and light bars: what is planned")
     if timeline["rigid_start_s"] is not None:
         lines.append(f"a rigid start was promised for {duration(timeline['rigid_start_s'] - since)} after submission")

@@ -10,6 +10,7 @@ from ejbd.cli.show.chart import plan_chart, plan_lines
 from ejbd.cli.show.columns import charged
 from ejbd.cli.show.words import clock, duration, slots
 from ejbd.wire.payloads import EventView, JobView
+from ejbd.wire.states import TERMINAL_JOB
 
 
 def outcome(job: JobView) -> str:
@@ -208,19 +209,8 @@ def overheads_line(overheads: dict[str, Any]) -> str:
 def explanation(found: dict[str, Any], out: Output) -> None:
     """Why a job is where it is."""
     out.line(printable(found["now"]))
-    if found.get("cost"):
-        out.line(printable(cost_line(found["cost"])))
-    if found.get("penalty"):
-        out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
-    if found.get("overheads"):
-        out.line(printable(overheads_line(found["overheads"])))
-    if found.get("application"):
-        out.lines(map(printable, application_lines(found["application"])))
-    if found.get("movable"):
-        can = {True: "yes", False: "no", None: "not known yet"}[found["movable"]["movable"]]
-        out.line(printable(f"can be moved: {can}: {found['movable']['why']}"))
-    if found.get("checkpoints"):
-        out.line(printable(f"checkpoints: {found['checkpoints']['why']}"))
+    if found["state"] not in TERMINAL_JOB:
+        _figures(found, out)
     if found.get("walltimes"):
         out.lines(map(printable, walltime_lines(found["walltimes"])))
     for past in found["decisions"]:
@@ -241,6 +231,24 @@ def explanation(found: dict[str, Any], out: Output) -> None:
     if planned := found.get("planned"):
         out.line()
         _planned(planned, max(interval["processors"] for interval in planned), out, "from now on")
+
+
+def _figures(found: dict[str, Any], out: Output) -> None:
+    """What planning goes by now, of a job that is not over: a move's cost only where it may be moved."""
+    movable = found.get("movable")
+    if movable:
+        can = {True: "yes", False: "no", None: "not known yet"}[movable["movable"]]
+        out.line(printable(f"can be moved: {can}: {movable['why']}"))
+    if found.get("cost") and (movable is None or movable["movable"] is not False):
+        out.line(printable(cost_line(found["cost"])))
+    if found.get("penalty"):
+        out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
+    if found.get("overheads"):
+        out.line(printable(overheads_line(found["overheads"])))
+    if found.get("application"):
+        out.lines(map(printable, application_lines(found["application"])))
+    if found.get("checkpoints"):
+        out.line(printable(f"checkpoints: {found['checkpoints']['why']}"))
 
 
 def walltime_lines(known: dict[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from ejbd.core.decision import Decision
+from ejbd.core.decision import Decision, ReasonCode
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts import attempts, auto, queues, raised
@@ -28,6 +28,8 @@ from ejbd.store.models import Event, Intent, Job, Move, Speed, Subjob
 from ejbd.store.states import TERMINAL_JOB, IntentState, JobState, SubjobState
 from ejbd.wire.kinds import DECISION, EventKind, IntentKind, JobKind, SubjobRole
 
+# Decisions about a job that would not take processors, whatever is free.
+_TAKES_NONE = (ReasonCode.FULL_WIDTH, ReasonCode.ON_PLACEHOLDER, ReasonCode.NOT_MOVABLE, ReasonCode.NEARLY_DONE)
 _ASKED = {IntentKind.CANCEL: "cancelled", IntentKind.HOLD: "held", IntentKind.RELEASE: "released"}
 
 
@@ -46,9 +48,9 @@ def _in_turn(ctx: Context, job: Job) -> str:
     return f"; {said}" if said else ""
 
 
-def _kept(ctx: Context, job: Job) -> str:
+def _kept(ctx: Context, job: Job, present: Decision | None) -> str:
     """That room is kept for another job, said of a job that would take it."""
-    if not job.elastic or job.state not in (JobState.WAITING, JobState.RUNNING) or ctx.view is None:
+    if present is None or present.code in _TAKES_NONE or ctx.view is None:
         return ""
     to = ctx.promises.kept_for(ctx.view, job.queue)
     if to is None:
@@ -89,11 +91,11 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
         for row in rows
     ]
     world = JobWorld(ctx, job)
-    present = _present(world)
+    present, awaits = _present(world)
     code, received = _received(ctx, job)
     return {
         "state": job.state,
-        "now": _why(ctx, job, present, batch_error)
+        "now": _why(ctx, job, present.reason if present else awaits, batch_error)
         + (f"; not elastic ({code}): {received}" if code else "")
         + _resubmission(ctx, job)
         + _postponed(ctx, job)
@@ -101,8 +103,8 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
         + _paused(ctx, job)
         + _off(ctx, job)
         + _in_turn(ctx, job)
-        + _limits(world)
-        + _kept(ctx, job)
+        + _limits(world, present)
+        + _kept(ctx, job, present)
         + _shell(job)
         + _memory(world)
         + _words(ctx, job),
@@ -160,19 +162,17 @@ def plan_of(ctx: Context, job_id: str) -> PlannedTimeline:
     return planned(JobWorld(ctx, job)) if job is not None else ()
 
 
-def _present(world: JobWorld) -> Decision | None:
-    """What the policy says now, of a job that it may be asked about."""
+def _present(world: JobWorld) -> tuple[Decision | None, str]:
+    """What the policy says now, of a job that it may be asked about; else None, and what the job waits for."""
     job = world.job
     if not job.elastic or job.held or job.state not in (JobState.WAITING, JobState.RUNNING):
-        return None
+        return None, ""
     if job.kind == JobKind.ARRAY or world.evolving is not None:
-        return None
-    if job.state == JobState.RUNNING and world.moving:
-        return None
+        return None, ""
     return Decider(world.ctx).present(world)
 
 
-def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> str:
+def _why(ctx: Context, job: Job, present: str, batch_error: str) -> str:
     """Why a job is where it is, in one sentence."""
     if JobState(job.state) in TERMINAL_JOB:
         return f"{job.state}: {job.reason}" if job.reason else job.state
@@ -193,7 +193,8 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
         return f"received: in its turn to be submitted, {ctx.settings.limits.submits_per_s:g} a second at most"
     if not job.elastic:
         world = JobWorld(ctx, job)
-        passed = f"{job.state}: passed through as an ordinary job, the batch system decides{_there(world)}"
+        decides = ", the batch system decides" if job.state == JobState.WAITING else ""
+        passed = f"{job.state}: passed through as an ordinary job{decides}{_there(world)}"
         waits = standby.of(world)
         told = [
             passed,
@@ -208,7 +209,7 @@ def _why(ctx: Context, job: Job, present: Decision | None, batch_error: str) -> 
     kept = f" with {job.work_s:.0f} s of work kept" if job.state == JobState.WAITING and job.work_s > 0 else ""
     if (steps := in_words(JobWorld(ctx, job))) and job.elastic:
         return f"{job.state}{kept}: {steps}"
-    return f"{job.state}{kept}: {present.reason}" if present else job.state + kept
+    return f"{job.state}{kept}: {present}" if present else job.state + kept
 
 
 def _there(world: JobWorld) -> str:
@@ -219,12 +220,13 @@ def _there(world: JobWorld) -> str:
     return f" ({said})" if said else ""
 
 
-def _limits(world: JobWorld) -> str:
+def _limits(world: JobWorld, present: Decision | None) -> str:
     """The limits of accounts that have to do with it, by their names."""
     job = world.job
     if JobState(job.state) not in (JobState.WAITING, JobState.RUNNING) or job.kind == JobKind.ARRAY:
         return ""
-    by = Decider(world.ctx).room.allowed(world).by if job.elastic else ()
+    takes = present is not None and present.code not in _TAKES_NONE
+    by = Decider(world.ctx).room.allowed(world).by if takes else ()
     said = limits.told(world, by)
     return f"; {said}" if said else ""
 

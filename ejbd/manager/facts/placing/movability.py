@@ -9,10 +9,11 @@ from sqlalchemy import select
 from ejbd.core.policy import Situation
 from ejbd.core.question import ask
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
-from ejbd.manager.facts.times import work_now
+from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.times import CLOCKS_S, work_now
 from ejbd.plugins.engines import moving_engines
-from ejbd.store.models import Epoch, Event
-from ejbd.store.states import EpochState, JobState
+from ejbd.store.models import Epoch, Event, Subjob
+from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import EventKind, OperationKind
 
 SEEN, FAILED, START, NODE = "seen", "failed", "start", "node"  # how it became known that a job cannot be moved
@@ -150,16 +151,34 @@ def begins_anew_now(world: JobWorld, epoch: Epoch, end_s: float) -> bool:
     return world.ctx.now + world.ctx.settings.poll_s >= end_s
 
 
+def is_link(world: JobWorld) -> bool:
+    """Whether the job is a chain of place holders, and the present one is not meant to be its last."""
+    chain, j0 = world.job.spec.get("chain"), world.placeholder
+    return chain is not None and j0 is not None and j0.walltime_s >= chain["limit_s"] - CLOCKS_S
+
+
+def is_saved_off(world: JobWorld, j0: Subjob | None) -> bool:
+    """Whether what runs on J0 is saved before that ends, and waits for another one."""
+    job = world.job
+    if j0 is None or j0.state != SubjobState.RUNNING or j0.id not in job.members or holds_shell(job):
+        return False
+    return bool((job.walltimes or {}).get("progress_s")) or is_link(world)
+
+
 def told(world: JobWorld) -> ToldMovability:
     """For `explain`: whether the job can be moved, as far as that is known, and why."""
     job = world.job
-    if job.engine == "profile":
-        name = (job.spec.get("profile") or {}).get("name")
-        return {"movable": not world.not_movable, "why": world.not_movable or f"engine profile ({name})"}
-    if job.engine != "dmtcp":
-        return {"movable": job.engine in moving_engines(), "why": f"engine {job.engine}"}
+    if job.engine not in moving_engines():
+        return {"movable": False, "why": f"engine {job.engine}"}
     if world.not_movable:
         return {"movable": False, "why": world.not_movable}
+    if not node_limit.can_move(world):
+        cannot = "its ranks are on several nodes" if node_limit.fits_a_node(world) else "no node holds all its ranks"
+        return {"movable": False, "why": f"{cannot}; {node_limit.why_one_node(world)}"}
+    if job.engine == "profile":
+        return {"movable": True, "why": f"engine profile ({(job.spec.get('profile') or {}).get('name')})"}
+    if job.engine != "dmtcp":
+        return {"movable": True, "why": f"engine {job.engine}"}
     if proved(world):
         return {"movable": True, "why": "it came back from a checkpoint before"}
     return {"movable": None, "why": "it was never checkpointed; the first time is tried early, when little is lost"}

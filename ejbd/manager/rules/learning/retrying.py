@@ -13,10 +13,11 @@ from ejbd.manager.facts.attempts import is_attempt
 from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.past.speculating import next_of
 from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.placing.movability import is_link, is_saved_off
 from ejbd.manager.facts.times import AHEAD_POLLS, CLOCKS_S, walltime_end, work_now
 from ejbd.manager.rules.learning import gaps, standby
 from ejbd.store.models import Subjob
-from ejbd.store.states import EpochState, JobState, SubjobState
+from ejbd.store.states import EpochState, JobState
 from ejbd.wire.kinds import EventKind
 
 
@@ -53,12 +54,6 @@ def take_next(world: JobWorld, end: End, outcome: Outcome) -> Effects[Outcome | 
     yield note(job, walltimes=kept)
     reach(CrashPoint.AGAIN_BEFORE_COMMIT)
     return Again(reason=_why(outcome.reason, before_s, next_s), whole=True, walltime_s=next_s)
-
-
-def is_link(world: JobWorld) -> bool:
-    """Whether the job is a chain of place holders, and the present one is not meant to be its last."""
-    chain, j0 = world.job.spec.get("chain"), world.placeholder
-    return chain is not None and j0 is not None and j0.walltime_s >= chain["limit_s"] - CLOCKS_S
 
 
 def next_place_holder(world: JobWorld, end: End, outcome: Outcome) -> Effects[Outcome | None]:
@@ -106,10 +101,8 @@ def saves_in_time(world: JobWorld) -> Effects[bool]:
     walltime where the present one was not enough; a J0 may also have been asked for before.
     """
     job, ctx, j0 = world.job, world.ctx, world.placeholder
-    if not ((job.walltimes or {}).get("progress_s") or is_link(world)) or j0 is None or j0.id not in job.members:
-        return False
     epoch = world.live_epoch
-    if j0.state != SubjobState.RUNNING or holds_shell(job) or epoch is None or epoch.state != EpochState.RUNNING:
+    if not is_saved_off(world, j0) or j0 is None or epoch is None or epoch.state != EpochState.RUNNING:
         return False
     if is_link(world):
         yield from standby.queue_ahead(world, j0)

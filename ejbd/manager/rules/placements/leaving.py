@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ejbd.core.bundling.plan import by_end
 from ejbd.core.decision import Decision, DecisionKind
 from ejbd.core.policy import Situation
 from ejbd.core.question import Question, ask
-from ejbd.core.shapes import UNLIMITED
-from ejbd.core.state import ElasticState
 from ejbd.core.view import BatchState
 from ejbd.manager.effects import Conclude, Effects, Want, note, tell
 from ejbd.manager.effects.ends import Again, PlanOutlived
@@ -31,7 +28,8 @@ def leaves_in_time(world: JobWorld) -> Effects[bool]:
     now, poll_s = world.ctx.now, world.ctx.settings.poll_s
     can_move = node_limit.can_move(world)
     limit = node_limit.node_room(world, Situation.SUBJOB_ENDS)
-    ends = ask(world.policy, Situation.SUBJOB_ENDS, _where_j0_lasts(world.elastic_state(can_move, limit)), now)
+    state = world.elastic_state(can_move, limit).with_lasting_placeholder()
+    ends = ask(world.policy, Situation.SUBJOB_ENDS, state, now)
     if ends.begin_s is None:
         return False
     if not can_move and moving.may_begin_anew(world):
@@ -54,14 +52,6 @@ def leaves_in_time(world: JobWorld) -> Effects[bool]:
     if now >= ends.begin_s:
         yield from _give_up_room(world, ends.reason)
     return True
-
-
-def _where_j0_lasts(state: ElasticState) -> ElasticState:
-    """Off J0 nothing is moved: of a job that has grown beyond it only the rest is left in time."""
-    if not state.on_placeholder or len(state.subjobs) < 2:
-        return state
-    *rest, j0 = by_end(state.subjobs)
-    return replace(state, subjobs=(*rest, replace(j0, end_s=UNLIMITED)))
 
 
 def leaves_beyond(world: JobWorld) -> Effects[bool]:

@@ -51,7 +51,7 @@ from ejbd.manager.facts.times import work_now
 from ejbd.manager.rules.planning.decisions import is_news, record
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import JobState, SubjobState
-from ejbd.wire.kinds import EventKind, SubjobRole
+from ejbd.wire.kinds import EventKind, JobKind, SubjobRole
 
 Said = tuple[Question, Decision]
 
@@ -240,10 +240,36 @@ class Decider:
         came = [worker.registered_s for id in world.job.members for worker in world.workers_of(id)]
         return self.ctx.looked_s is None or max(came, default=0.0) > self.ctx.looked_s
 
-    def present(self, world: JobWorld) -> Decision:
-        """What the policy says now about a job that waits or runs."""
-        running = world.job.state == JobState.RUNNING
-        return answered(world, Situation.RUNNING if running else Situation.WAIT, self.room)[1]
+    def present(self, world: JobWorld) -> tuple[Decision | None, str]:
+        """What the policy says now about a job that waits or runs; else None, and in words what the job waits for
+        ("": a pause, or elasticity is off)."""
+        job, j0 = world.job, world.placeholder
+        waits = job.state == JobState.WAITING
+        if waits and (job.members or (j0 is not None and j0.state == SubjobState.RUNNING)):
+            return None, "its processors are there, and its ranks are about to start"
+        if world.frozen or (j0 is not None and j0.state == SubjobState.SUSPENDED):
+            return None, "the batch system has suspended what it runs on"
+        if not waits and world.moving:
+            return None, "its ranks are being moved or started"
+        if world.awaited:
+            asked = sum(world.needs.places(subjob.processors) for subjob in world.awaited)
+            return None, f"{'it' if waits else 'it runs, and'} waits for {asked} processors that were asked for"
+        if waits and (j0 is None or j0.state == SubjobState.PLANNED or j0.tag not in self._listed):
+            return None, "J0 is on its way into the queue"
+        if waits and j0 is not None and not j0.stays and j0.tag in self._too_early:
+            return None, "J0 may not start yet, by --begin or by --dependency"
+        if (pause_s := job.not_before_s - self.ctx.now) > 0:
+            return None, f"it asks for nothing more in the next {pause_s:.0f} s"
+        if (waits and self._not_now(world)) or self._starts_paused(job):
+            return None, ""
+        decision = answered(world, Situation.WAIT if waits else Situation.RUNNING, self.room)[1]
+        starts = waits and decision.kind is DecisionKind.START
+        if starts and j0 is not None and self._fits_as_it_is(world, j0, decision):
+            return None, "J0 fits into what is free, and is about to start there"
+        if not waits and world.live_epoch is None and decision.kind is DecisionKind.NOTHING:
+            idle = "no launch of its script runs" if job.kind == JobKind.SCRIPT else "its ranks are about to start"
+            return None, idle if job.members else "it holds no processors at this time"
+        return decision, ""
 
     def _request(self, world: JobWorld, question: Question, decision: Decision) -> Effects[None]:
         """Ask for the subjobs of a START or EXPAND, and take their room."""

@@ -1,0 +1,191 @@
+"""What a job's user reads first is so: sentences of `ejb explain` and of the page beside what they are about.
+
+Days are drawn as the golden ones are (tests/fakes/days.py). After each step every open job is explained, and whatever
+is said of it has to hold of its rows: each sentence below has the condition under which it is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ejbd.cli.output import Output
+from ejbd.cli.show import jobs as showing
+from ejbd.manager.telling.told import ToldExplanation
+from ejbd.store.models import Epoch, Job, Subjob
+from ejbd.store.store import Store
+from ejbd.wire.kinds import SubjobRole
+from tests.fakes.days import Day, Plan, numbered_tokens
+from tests.fakes.dmtcp_commands import install
+from tests.nightly import examples
+
+HAPPENS = {
+    **{"command": 6.0, "script": 4.0, "small": 2.0, "engineless": 4.0, "rival": 4.0, "rival_leaves": 1.0},
+    **{"hold": 1.0, "unhold": 1.0, "suspended": 1.0, "brought_forward": 2.0, "warned": 1.0, "obstacle": 1.0},
+    **{"worker_slow": 1.0, "worker_silent": 1.0, "queue_set": 1.0, "queue_on": 1.0, "rank_fails": 0.5},
+}
+CROWD = ((8, 60.0), (8, 150.0), (8, 260.0), (4, 1500.0))
+
+
+@dataclass
+class Facts:
+    """A job's rows, and what is said of it as people read it."""
+
+    job: Job
+    subjobs: list[Subjob]
+    epoch: Epoch | None
+    told: ToldExplanation
+    printed: str
+
+    def rows(self) -> str:
+        """What there is of it, for a failure."""
+        held = [(s.id, s.role, s.state, s.releasing) for s in self.subjobs]
+        return f"{self.job.state} {self.job.kind} on {self.job.members}, {held}, {self.epoch and self.epoch.state}"
+
+    @property
+    def j0(self) -> Subjob | None:
+        kept = (s for s in self.subjobs if s.role == SubjobRole.PLACEHOLDER and not s.releasing)
+        return next((s for s in kept if s.state in OPEN), None)
+
+    @property
+    def on_j0(self) -> bool:
+        return self.j0 is not None and self.j0.state == "running" and self.j0.id in self.job.members
+
+    @property
+    def runs(self) -> bool:
+        """Whether its ranks run."""
+        return self.job.state == "running" and self.epoch is not None and self.epoch.state == "running"
+
+    @property
+    def full_width(self) -> bool:
+        return self.epoch is not None and self.epoch.processors >= self.epoch.size
+
+    @property
+    def awaited(self) -> bool:
+        asked = (s for s in self.subjobs if s.role == SubjobRole.SUBJOB and not s.releasing)
+        return any(s.state in ("planned", "pending") for s in asked)
+
+    @property
+    def movable(self) -> bool:
+        return self.told["movable"] is None or self.told["movable"]["movable"] is not False
+
+    @property
+    def saved_off_j0(self) -> bool:
+        """Whether J0 ends before its time, which is a reason to leave it."""
+        j0 = self.j0
+        return j0 is not None and (j0.warned or (j0.end_s or math.inf) < (j0.start_s or 0.0) + j0.walltime_s - 2.0)
+
+
+OPEN = ("planned", "pending", "running", "suspended")
+SENTENCES: list[tuple[str, Callable[[Facts], bool]]] = [
+    (r"^held; `ejb release`", lambda f: f.job.held),
+    (r"the batch system decides", lambda f: f.job.state == "waiting" and not f.job.elastic),
+    (r"the place holder J0 runs the application at full width", lambda f: f.on_j0 and f.epoch is not None),
+    (r"every one of the \d+ processes has a processor", lambda f: f.runs and f.full_width),
+    (r"its processors are there, and its ranks are about", lambda f: f.job.state == "waiting" and not f.runs),
+    (r"its ranks are being moved or started", lambda f: f.job.state == "running"),
+    (r"waits for \d+ processors that were asked for", lambda f: f.awaited),
+    (r"J0 is on its way into the queue", lambda f: f.j0 is None or f.j0.state in ("planned", "pending")),
+    (r"J0 fits into what is free", lambda f: f.j0 is not None and f.j0.state == "pending"),
+    (r"the batch system has suspended what", lambda f: any(s.state == "suspended" for s in f.subjobs)),
+    (r"no launch of its script runs", lambda f: f.job.kind == "script" and not f.runs),
+    (r" s of work kept", lambda f: f.job.state == "waiting" and f.job.work_s > 0),
+    (r"it is not started early", lambda f: f.job.state == "waiting" and not f.job.members),
+    (r"J0 waits for its turn", lambda f: f.j0 is not None and f.j0.state == "pending"),
+    (r"^waiting: (?:grow by|stay on)", lambda f: False),
+    (r"^running: start by", lambda f: False),
+    (r"\na move costs", lambda f: f.movable and f.job.elastic),
+    (r"\nplanned, from now on", lambda f: not f.job.held),
+    (r"\n +0:00  runs on \d+ processors(?! of J0)", lambda f: not f.job.elastic or bool(f.job.members) or f.awaited),
+    (r"it holds no processors at this time", lambda f: not f.job.members),
+    (r"\n +0:00  waits", lambda f: f.job.state in ("received", "waiting") or not f.job.members),
+    (r"  is cut off: ", lambda f: not (f.movable and (f.job.kind != "script" or bool(f.job.spec["restartable"])))),
+]
+
+
+def after_the_first(told: ToldExplanation) -> list[str]:
+    """Kinds of what is planned, but for what is under way."""
+    return [one["kind"] for one in told["planned"][1:]]
+
+
+def check(facts: Facts) -> None:
+    for pattern, holds in SENTENCES:
+        if re.search(pattern, facts.printed):
+            assert holds(facts), f"{pattern!r} is said of {facts.rows()}\n{facts.printed}"
+    planned = facts.told["planned"]
+    assert all(one["end_s"] == other["start_s"] for one, other in itertools.pairwise(planned)), planned
+    before_j0 = [one["kind"] for one in planned[1:] if not one["on_placeholder"]]
+    if not facts.movable:
+        assert not {"move", "suspended"} & set(before_j0), facts.printed
+    if facts.on_j0 and not facts.saved_off_j0:
+        assert set(after_the_first(facts.told)) <= {"run"}, facts.printed
+    if planned and planned[0]["on_placeholder"]:
+        assert facts.j0 is not None and facts.j0.state == "running", facts.printed
+    if facts.told["present"] is not None:
+        kind = facts.told["present"]["kind"]
+        waits = facts.job.state == "waiting"
+        assert kind in (("start", "nothing") if waits else ("expand", "nothing")), facts.printed
+        assert not (facts.awaited or facts.job.held), "the policy is not asked about it now"
+
+
+class Kept(Output):
+    """Keeps what a command prints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[str] = []
+
+    def line(self, text: str = "") -> None:
+        self.kept.append(text)
+
+
+class Explained(Day):
+    """A day on which every open job is explained after each step."""
+
+    checked = 0
+
+    async def step(self, seconds: float) -> None:
+        await super().step(seconds)
+        for job in self.open():
+            told = await self.live.manager.explain(job.id)
+            out = Kept()
+            showing.explanation(dict(told), out)
+            epochs = [one for one in self.live.epochs(job.id) if one.state in ("launching", "running", "stopping")]
+            epoch = epochs[-1] if epochs else None
+            check(Facts(self.live.job(job.id), self.live.subjobs(job.id), epoch, told, "\n".join(out.kept)))
+            self.checked += 1
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH with DMTCP's commands."""
+    return f"{install(tmp_path_factory.mktemp('dmtcp'))}"
+
+
+@settings(max_examples=examples(12))
+@given(seed=st.integers(0, 2**32))
+def test_what_is_said_of_a_job_is_so(
+    seed: int, tmp_path_factory: pytest.TempPathFactory, sqlite_with_tables: Path, commands: str
+) -> None:
+    folder = tmp_path_factory.mktemp("day")
+    shutil.copyfile(sqlite_with_tables, folder / "ejbd.sqlite")
+    store = Store(f"sqlite:///{folder / 'ejbd.sqlite'}")
+    plan = Plan("told", seed, 14, HAPPENS, {"first_checkpoint_s": 20.0}, ("application", "dmtcp", "none"), crowd=CROWD)
+    try:
+        with numbered_tokens(), pytest.MonkeyPatch.context() as patched:
+            patched.setenv("PATH", commands)
+            day = Explained(folder, store, plan)
+            asyncio.run(day.play())
+    finally:
+        store.close()
+    assert day.checked > 10
