@@ -26,7 +26,7 @@ from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.mpi import Profile, linked_with, mpi_of_launch, profile_named
 from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.manager.jobspec.endsignal import USR2, EndSignal
+from ejbd.options.signals import USR2, EndSignal
 from ejbd.plugins.engines import site_engines
 from ejbd.store.models import Event, Worker
 from ejbd.wire.kinds import EventKind
