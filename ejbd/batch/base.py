@@ -146,7 +146,7 @@ class AsAsked:
     The job will be called `job_name`, which is `name`, too, where the command could not know it. `directory`: where it
     is typed, in this `environment`, of which the job gets what an option says: `export`, its value (None: all of it).
     `told`: the variables by which the command itself passes other options to a job. `element`: those that tell an
-    element of an array which it is, where the batch system knows of no array.
+    element of an array which it is, where the batch system knows of no array. `tasks_asked`: it says how many tasks.
     """
 
     options: Sequence[str]
@@ -158,6 +158,7 @@ class AsAsked:
     job_name: str
     told: Mapping[str, str] = field(default_factory=dict)
     element: Mapping[str, str] = field(default_factory=dict)
+    tasks_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +221,10 @@ class BatchSystem(Protocol):
         """
         ...
 
-    async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
-        """Ask whether it would be taken; nothing is submitted. Raises BatchError if it would not, or if that is not
-        known.
+    async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> Sequence[str] | None:
+        """Ask whether it would be taken; nothing is submitted. Sentences for its user, where something is to be said.
+
+        Raises BatchError if it would not, or if that is not known.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ejbd.cli.options import AsJson, MaybePath, MaybeText, client, output
-from ejbd.cli.submission.moments import parse_moment
+from ejbd.options.moments import parse_moment
 from ejbd.release.shipped import DEPLOY, EXAMPLES
 
 admin_app = typer.Typer(help="Look after the daemon (administrators).", no_args_is_help=True)

@@ -10,8 +10,8 @@ import typer
 from ejbd.cli.options import AsJson, MaybeText, client, output
 from ejbd.cli.output import Output, printable
 from ejbd.cli.show.words import clock
-from ejbd.cli.submission.moments import parse_moment
 from ejbd.errors import Code, EjbError
+from ejbd.options.moments import parse_moment
 
 
 def drain(

@@ -90,7 +90,8 @@ class BatchTraits:
     now, which is nothing for a J0. `withholds`: a job that waits can be kept from beginning, and one that has begun
     meanwhile is not touched by that. `arrays`: one that is passed through is handed on as an array; elsewhere each of
     its elements is. `begins_alone`: a J0's script takes its workers' place where no daemon answers.
-    `begins_at_once`: it can run the job's own script before any worker.
+    `begins_at_once`: it can run the job's own script before any worker. `dependencies`: it waits itself for jobs that
+    are named by its numbers; elsewhere EJB does.
     """
 
     command_s: float
@@ -104,6 +105,7 @@ class BatchTraits:
     arrays: bool = False
     begins_alone: bool = False
     begins_at_once: bool = False
+    dependencies: bool = True
 
 
 class NoSettings(BaseModel):
@@ -137,7 +139,14 @@ class BatchKind:
 
 
 def _local(own: LocalSettings) -> BatchTraits:
-    return BatchTraits(one_host=not own.node_names, command_s=10.0, submit_s=10.0, withholds=True, begins_alone=True)
+    return BatchTraits(
+        one_host=not own.node_names,
+        command_s=10.0,
+        submit_s=10.0,
+        withholds=True,
+        begins_alone=True,
+        dependencies=False,
+    )
 
 
 def _slurm(own: SlurmSettings) -> BatchTraits:

@@ -482,7 +482,7 @@ async def test_a_lost_connection_leaves_a_submission_unknown(site: Site) -> None
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = await reader.readline()
         if b'"hello"' in line:
-            writer.write(b'{"ok": true, "nodes": 2, "processors": 4}\n')
+            writer.write(b'{"ok": true, "protocol": 2, "nodes": 2, "processors": 4}\n')
         writer.close()  # anything else was read, and nobody will ever know what became of it
 
     site.directory.mkdir()
@@ -517,16 +517,17 @@ async def test_the_launcher_of_ordinary_jobs(site: Site) -> None:
     show = 'echo "$EJB_RANK $EJB_SIZE $EJB_EPOCH $EJB_PROCESSOR $EJB_NODE $EJB_ADDRESS"; exit $EJB_RANK'
     body = site.batch.rigid_command(["sh", "-c", show, "it's"], 5)
     id = await site.submit(body, 5)
-    wrong = await site.submit("srun --exclusive true")
+    wrong = await site.submit("srun --multi-prog true")
     most = await site.submit("srun -n9 true", 2)
     jobs = await site.ended(id, wrong, most)
-    assert [job.exit_code for job in jobs] == [4, 2, 2]
+    assert [job.exit_code for job in jobs] == [4, 1, 1]
     lines = sorted(line.split() for line in site.output(id).splitlines())
     assert [line[0] for line in lines] == ["0", "1", "2", "3", "4"]
     assert {(line[1], line[2], line[5]) for line in lines} == {("5", "1", "127.0.0.1")}
     assert len({line[3] for line in lines}) == 5
     assert all(line[3] == f"{id}.{line[4]}.{line[3].rsplit('.', 1)[1]}" for line in lines)
-    assert "--exclusive" in site.output(wrong)
+    assert "--multi-prog" in site.output(wrong)
+    assert "More processors requested than permitted" in site.output(most)
 
 
 WORKER = """\

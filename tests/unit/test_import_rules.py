@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workflow": {"core", "errors"},  # plan files: read by the daemon, the command line and the simulator
     "wire": set(),
     "files": set(),
-    "options": set(),
+    "options": {"errors"},
     "log": {"wire"},
     "release": set(),
     "plugins": {"core", "wire"},  # policies are core's

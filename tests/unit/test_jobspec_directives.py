@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, build_spec, parse_script, read
-from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.manager.jobspec.wants import Wants
 from ejbd.options.sbatch import BY_LETTER, BY_NAME, OPTIONS, Use
+from ejbd.options.signals import EndSignal
 
 
 def script(*lines: str, body: str = "srun ./app\n") -> str:

@@ -10,8 +10,8 @@ import pytest
 from ejbd.batch.local.binding import places
 from ejbd.batch.local.cluster import Cluster
 from ejbd.batch.local.folding import Pool, turn
-from ejbd.batch.local.jobs import Job, JobFile, Shares
-from ejbd.batch.local.nodes import Nodes
+from ejbd.batch.local.jobs import Job, JobFile
+from ejbd.batch.local.nodes import Nodes, Shares
 from ejbd.core.view import BatchState
 
 

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from ejbd.batch.base import Identity, SubmitRequest
-from ejbd.batch.local.adapter import QUEUE, LocalBatch
+from ejbd.batch.local.adapter import LocalBatch
 from ejbd.batch.local.client import Client
+from ejbd.batch.local.options import QUEUE
 from ejbd.core.view import BatchState
 from ejbd.core.walltime import parse_walltime
 from ejbd.errors import EXIT_CODE, EjbError

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import shlex
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_others
 from ejbd.batch.exits import exit_files
-from ejbd.batch.local.client import CHANGE_WAIT_S, Client
+from ejbd.batch.local.client import CHANGE_WAIT_S, PROTOCOL, Client
+from ejbd.batch.local.options import QUEUE, Wanted, describe_unheeded, machine_memory_mb, read_options
 from ejbd.batch.process import CommandCount
 from ejbd.batch.reading import beside
 from ejbd.batch.starter import BEGINS_ALONE, alone_words, worker_words
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView, Reservations
 from ejbd.errors import BatchError
 
-QUEUE = "batch"
 # What a job gets of our own environment where the request says nothing else: enough to find programs and home.
 DEFAULT_WALLTIME_S = 3600.0  # of a job that names none
-_WITHOUT_EFFECT = frozenset(
-    {"--account", "--qos", "--mail-type", "--mail-user", "--wckey", "--comment", "--priority", "--nice"}
-)
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR")
 
 _WORKER_SCRIPT = """\
@@ -101,6 +100,7 @@ class LocalBatch:
         options += [] if until_s is None else ["--until", repr(until_s), "--drain", repr(drain_s)]
         self._client = Client(self._directory, nodes, processors_per_node, timeout_s, options=options)
         self._step = step
+        self._memory_mb = None if names else machine_memory_mb()  # real nodes have their own
         self._timeout_s = timeout_s
         self._shape_is_known = False
         self.command_counts: Mapping[str, CommandCount] = {}  # there is a socket instead of commands
@@ -124,42 +124,62 @@ class LocalBatch:
     async def submit(self, identity: Identity, request: SubmitRequest) -> str:
         """See :meth:`BatchSystem.submit`.
 
-        Scripts made for a real cluster are to run here as they are. A layout of nodes is met in its number of
-        processors, and options for accounting and mail have no effect. Every other option is refused.
+        Scripts made for a real cluster are to run here as they are: :mod:`ejbd.batch.local.options` has what becomes of
+        each option.
         """
         refuse_others(identity)
-        _check(request)
+        return str((await self._call("submit", **self._fields(request)))["id"])
+
+    async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> Sequence[str]:
+        """See :meth:`BatchSystem.check`."""
+        refuse_others(identity)
+        await self._call("check", **self._fields(request))
+        unheeded = describe_unheeded(self._wanted(request).unheeded)
+        return [unheeded] if unheeded else []
+
+    def _wanted(self, request: SubmitRequest) -> Wanted:
+        return read_options(request, memory_mb=self._memory_mb, processors_per_node=self._processors)
+
+    def _fields(self, request: SubmitRequest) -> dict[str, Any]:
+        """A submission as the server reads it. Raises BatchError for what the embedded cluster has not."""
+        wanted = self._wanted(request)
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         environment.update({name: value for name, value in os.environ.items() if name.startswith("LC_")})
         environment.update(request.environment)
-        if request.asked is not None:
-            environment["SLURM_SUBMIT_DIR"] = str(request.asked.directory)
-            environment.update(request.asked.element)
-        answer = await self._call(
-            "submit",
-            name=request.tag,
-            comment=request.comment,
-            script=request.script,
-            args=list(request.args),
-            processors=request.processors,
-            walltime_s=DEFAULT_WALLTIME_S if request.walltime_s is None else request.walltime_s,
-            workdir=str(request.workdir),
-            output=str(request.output),
-            error=None if request.error is None else str(request.error),
-            environment=environment,
-            hold=request.hold or bool(request.stands_by_for),
-            begin_in_s=request.begin_in_s,
-            umask=_umask() if request.umask is None else request.umask,
-            limits=dict(request.limits),
-            folds=request.folds,
-            moves=request.moves,
-        )
-        return str(answer["id"])
-
-    async def check(self, identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
-        """See :meth:`BatchSystem.check`. What cannot be seen in the request itself is not checked."""
-        refuse_others(identity)
-        _check(request)
+        asked = request.asked
+        if asked is not None:
+            environment["SLURM_SUBMIT_DIR"] = str(asked.directory)
+            environment["SLURM_SUBMIT_HOST"] = socket.gethostname()
+            environment.update(wanted.variables)
+            environment.update(asked.element)
+        signal = wanted.signal
+        walltime_s = DEFAULT_WALLTIME_S if request.walltime_s is None else request.walltime_s
+        return {
+            "name": request.tag,
+            "comment": request.comment,
+            "script": request.script,
+            "args": list(request.args),
+            "processors": wanted.processors,
+            "layout": wanted.layout.to_json(),
+            "walltime_s": walltime_s if wanted.walltime_s is None else wanted.walltime_s,
+            "workdir": str(request.workdir),
+            "output": str(request.output),
+            "error": None if request.error is None else str(request.error),
+            "input": os.path.join(request.workdir, wanted.input) if wanted.input else "",  # noqa: PTH118 as it is written
+            "append": wanted.append,
+            "signal": None if signal is None else [signal.number, signal.ahead_s, signal.script],
+            "environment": environment,
+            "tells": None
+            if asked is None
+            else {"name": asked.job_name, "tasks": request.processors // request.threads},
+            "hold": request.hold or bool(request.stands_by_for),
+            "begin_in_s": request.begin_in_s,
+            "eligible_s": wanted.begin_s,
+            "umask": _umask() if request.umask is None else request.umask,
+            "limits": dict(request.limits),
+            "folds": request.folds,
+            "moves": request.moves,
+        }
 
     async def find(self, identity: Identity, tags: Sequence[str]) -> dict[str, str]:
         """See :meth:`BatchSystem.find`. The newest of several jobs of one name."""
@@ -262,6 +282,10 @@ class LocalBatch:
     async def _call(self, op: str, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
         if not self._shape_is_known:
             hello = await self._client.call("hello")
+            if hello.get("protocol", 0) < PROTOCOL:  # of an older EJB: its jobs and its queue outlive it
+                await self._client.call("leave", start=False)
+                await asyncio.to_thread(self._client.wait_until_gone)
+                hello = await self._client.call("hello")
             there = (hello["nodes"], hello["processors"])
             if there != (self._nodes, self._processors):
                 raise BatchError(
@@ -272,23 +296,6 @@ class LocalBatch:
                 )
             self._shape_is_known = True
         return await self._client.call(op, timeout_s=timeout_s, **fields)
-
-
-def _check(request: SubmitRequest) -> None:
-    """Raise BatchError for what the embedded cluster has not."""
-    if request.queue not in ("", QUEUE):
-        raise BatchError(
-            f"the embedded cluster has no queue {request.queue!r}",
-            transient=False,
-            hint=f"its only queue is {QUEUE!r}",
-        )
-    unknown = [option for option in request.options if option.partition("=")[0] not in _WITHOUT_EFFECT]
-    if unknown:
-        raise BatchError(
-            f"the embedded cluster knows no such options: {shlex.join(unknown)}",
-            transient=False,
-            hint="submit without them, or to a real batch system",
-        )
 
 
 def _node_state(processors: int, free: int) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
+PROTOCOL = 2  # of the server; an older one knows nothing of layouts
 START_S = 20.0
 CHANGE_WAIT_S = 20.0  # after which a call that waits for a change is answered without one
 _PACKAGES = Path(__file__).resolve().parents[3]

@@ -15,12 +15,13 @@ import structlog
 from ejbd.batch.local.binding import places
 from ejbd.batch.local.folding import Pool, Turn, turn
 from ejbd.batch.local.jobs import Job, JobFile
-from ejbd.batch.local.nodes import Nodes
+from ejbd.batch.local.nodes import Layout, Nodes, Shares
+from ejbd.batch.local.schedule import Schedule, plan_starts
 from ejbd.batch.local.steps import End, Steps
-from ejbd.core.easy import ActiveJob, EasyPass, QueuedJob, easy_pass
 from ejbd.core.evolving.space import FreeSpace
 from ejbd.core.freespace import last_obstacle
 from ejbd.core.view import BatchState
+from ejbd.wire.hostlists import fold
 
 LISTED_S = 300.0  # ended jobs stay in the listing for so long
 KEPT_S = 7 * 86400.0  # and can be found and asked for their outcome for so long
@@ -34,22 +35,22 @@ class Refused(Exception):
 
 
 def beside(
-    starting: Sequence[Job], kept: Iterable[Job], active: Sequence[ActiveJob], free: int, now: float
-) -> list[Job]:
+    starting: Sequence[tuple[Job, Shares]], kept: Iterable[Job], active: Iterable[Job], free: int, now: float
+) -> list[tuple[Job, Shares]]:
     """Those of the jobs that may start now and leave its processors to each that has a begin of its own later.
 
     Such a job has a reservation: from its begin to the end of its walltime. What does not fit beside all of them waits.
     """
-    space = FreeSpace.of_releases(free, now, [(job.end_s, job.processors) for job in active])
+    space = FreeSpace.of_releases(free, now, [(job.end_s or now, job.processors) for job in active])
     for job in kept:
         begin_s = math.ceil(job.begin_s)
         space.take(begin_s, begin_s + job.walltime_s, job.processors)
     found = []
-    for job in starting:
+    for job, shares in starting:
         end_s = space.times[0] + job.walltime_s
         if last_obstacle(space.times, space.levels, space.steps, space.times[0], end_s, job.processors) == -math.inf:
             space.take(space.times[0], end_s, job.processors)
-            found.append(job)
+            found.append((job, shares))
     return found
 
 
@@ -133,13 +134,30 @@ class Cluster:
         """Queue a job; its number. It is on disk when this returns."""
         if self._closing:
             raise Refused("the embedded cluster is being shut down")
-        if job.processors > self.nodes.total:
-            raise Refused(f"{job.processors} processors are more than the {self.nodes.total} that the cluster has")
+        self.check(job)
         job.folds = job.folds and self._pool is not None
         job.id = self._file.add(job, spec)
         self._jobs[job.id] = job
-        self._wake_at(job.begin_s)
+        self._wake_at(max(job.begin_s, job.eligible_s))
         return job.id
+
+    def check(self, job: Job) -> None:
+        """Make its processors those that its layout comes to. Refused, in Slurm's words, where no nodes have them."""
+        if job.processors > self.nodes.total:
+            raise Refused(f"{job.processors} processors are more than the {self.nodes.total} that the cluster has")
+        if self._pool is not None:
+            if job.layout.whole or job.layout.only or job.layout.never:
+                raise Refused("in a pool no job has nodes by their names, or to itself")
+            job.layout = Layout()  # it is started where it can be folded
+            return
+        if unknown := [name for name in job.layout.only if name not in self.nodes.free]:
+            raise Refused(
+                f"Invalid node name specified: {unknown[0]}; the embedded cluster has {fold(self.nodes.free)}"
+            )
+        job.processors, job.layout = job.layout.sized(job.processors, self.nodes.processors)
+        if self.nodes.emptied().place(job.processors, job.layout) is None:
+            shape = f"{len(self.nodes.free)} nodes of {self.nodes.processors} processors"
+            raise Refused(f"Requested node configuration is not available; the embedded cluster has {shape}")
 
     def cancel(self, ids: Iterable[int]) -> None:
         """Waiting jobs end at once, running ones by TERM and KILL; others are passed over."""
@@ -191,7 +209,7 @@ class Cluster:
             "time_s": now,
             "nodes": [[name, self.nodes.processors, free] for name, free in self.nodes.free.items()],
             "jobs": [job.wire() for job in self._in_order()],
-            "head": plan.head,
+            "head": None if plan.head is None else str(plan.head.id),
             "shadow_s": plan.shadow_s,
         }
 
@@ -246,16 +264,16 @@ class Cluster:
             self._pass_is_due = True
             asyncio.get_running_loop().call_soon(self._pass)
 
-    def _fold(self, pool: Pool) -> EasyPass:
+    def _fold(self, pool: Pool) -> Schedule:
         """Start what FCFS-malleable says now, and tell what running jobs have for it.
 
         What does not start before the pool ends waits for no room here, and is in no other job's way.
         """
         now = self._clock()
-        waiting = [job for job in self._in_order() if job.state is BatchState.PENDING and job.begin_s <= now]
+        waiting = [job for job in self._in_order() if job.state is BatchState.PENDING and job.may_begin(now)]
         waiting = [job for job in waiting if pool.may_start(job, now)]
         running = [job for job in self._jobs.values() if job.state is BatchState.RUNNING]
-        nothing = EasyPass((), None, None, 0)  # FCFS reserves nothing, and foretells no start
+        nothing = Schedule()  # FCFS reserves nothing, and foretells no start
         if self._closing:
             return nothing
         before = dict(self.nodes.free)
@@ -290,44 +308,38 @@ class Cluster:
         self._tell_change()
         return nothing
 
-    def _pass(self) -> EasyPass:
+    def _pass(self) -> Schedule:
         """Start what EASY says now."""
         self._pass_is_due = False
         if self._pool is not None:
             return self._fold(self._pool)
         now = self._clock()
         waiting = [job for job in self._in_order() if job.state is BatchState.PENDING]
-        pending = [job for job in waiting if job.begin_s <= now]
-        queued = [QueuedJob(str(job.id), job.processors, job.walltime_s) for job in pending]
-        active = [
-            ActiveJob(str(job.id), job.processors, job.end_s or now)
-            for job in self._jobs.values()
-            if job.state.holds_processors
-        ]
-        plan = easy_pass(queued, active, self.nodes.all_free, now)
-        starting = [self._jobs[int(id)] for id in plan.starts]
-        if len(pending) < len(waiting):
-            kept = [job for job in waiting if job.begin_s > now]
-            starting = beside(starting, kept, active, self.nodes.all_free, now)
-        if self._closing or not starting:
+        active = [job for job in self._jobs.values() if job.state.holds_processors]
+        plan = plan_starts([job for job in waiting if job.may_begin(now)], active, self.nodes, now)
+        starts: Sequence[tuple[Job, Shares]] = plan.starts
+        if kept := [job for job in waiting if job.begin_s > now]:
+            starts = beside(starts, kept, active, self.nodes.all_free, now)
+        if self._closing or not starts:
             return plan
-        placed = [self.nodes.take(job.processors) for job in starting]
+        for _, shares in starts:
+            self.nodes.retake(shares)
         try:  # stored before the start: a server killed in between knows what it was about to do
             self._change(
                 [
                     (job, {"state": BatchState.RUNNING, "start_s": now, "end_s": now + job.walltime_s, "nodes": shares})
-                    for job, shares in zip(starting, placed, strict=True)
+                    for job, shares in starts
                 ]
             )
         except sqlite3.Error as error:
             log.error(
-                "the start of jobs cannot be stored; trying again", jobs=[job.id for job in starting], error=str(error)
+                "the start of jobs cannot be stored; trying again", jobs=[job.id for job, _ in starts], error=str(error)
             )
-            for shares in placed:
+            for _, shares in starts:
                 self.nodes.give_back(shares)
             asyncio.get_running_loop().call_later(_RETRY_S, self._wake)
             return plan
-        for job in starting:
+        for job, _ in starts:
             self._steps.launch(job)
         self._tell_change()
         return plan
@@ -335,8 +347,9 @@ class Cluster:
     def _end(self, job: Job, end: End) -> None:
         if not job.state.ended:
             self.nodes.give_back(job.held)
-        job.state, job.exit_code, job.reason = end.state, end.exit_code, end.reason
-        job.end_s = self._clock() if end.end_s is None else end.end_s
+        if end.end_s is None:
+            end = replace(end, end_s=self._clock())  # now, however often it has to be stored
+        job.state, job.exit_code, job.reason, job.end_s = end.state, end.exit_code, end.reason, end.end_s
         try:
             self._file.save([job])
         except sqlite3.Error as error:

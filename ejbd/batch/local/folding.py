@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ejbd.batch.local.jobs import Job, Shares
-from ejbd.batch.local.nodes import Nodes
+from ejbd.batch.local.jobs import Job
+from ejbd.batch.local.nodes import Nodes, Shares
 from ejbd.core.malleable.folding import begin, half
 
 

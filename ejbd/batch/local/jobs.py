@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ejbd.batch.local.nodes import ANYWHERE, Layout, Shares
 from ejbd.core.view import BatchState
 
 Places = tuple[tuple[str, tuple[int, ...]], ...]  # node and the numbers of its processors
-Shares = tuple[tuple[str, int], ...]  # virtual node and how many of its processors
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     exit_code INTEGER, reason TEXT NOT NULL, cancelled INTEGER NOT NULL,
     spec TEXT NOT NULL, begin_s REAL NOT NULL DEFAULT 0,
     folds INTEGER NOT NULL DEFAULT 0, holds TEXT NOT NULL DEFAULT '[]', moves INTEGER NOT NULL DEFAULT 0,
-    places TEXT NOT NULL DEFAULT '[]'
+    places TEXT NOT NULL DEFAULT '[]', layout TEXT NOT NULL DEFAULT '{}', eligible_s REAL NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS jobs_by_name ON jobs (name);
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
@@ -36,10 +36,12 @@ _ADDED = {
     "holds": "TEXT NOT NULL DEFAULT '[]'",
     "moves": "INTEGER NOT NULL DEFAULT 0",
     "places": "TEXT NOT NULL DEFAULT '[]'",
+    "layout": "TEXT NOT NULL DEFAULT '{}'",
+    "eligible_s": "REAL NOT NULL DEFAULT 0",
 }
 _COLUMNS = (
     "id, name, comment, user, processors, walltime_s, state, submit_s, start_s, end_s, nodes, exit_code, reason, "
-    "cancelled, begin_s, folds, holds, moves, places"
+    "cancelled, begin_s, folds, holds, moves, places, layout, eligible_s"
 )
 _LIVE = tuple(str(state) for state in BatchState if not state.ended)
 _MOST_VARIABLES = 500  # SQLite's limit on ? in one statement is far higher in every version in use
@@ -63,11 +65,13 @@ class Job:
     exit_code: int | None = None
     reason: str = ""
     cancelled: bool = False
-    begin_s: float = 0.0  # it may not begin before
+    begin_s: float = 0.0  # it may not begin before, and its processors are kept for then
     folds: bool = False  # it may be folded onto half of its processors
     moves: bool = False  # it saves its work where its end is moved forward
     holds: Shares = ()  # of `nodes`, what it has while it is folded; none: all
     places: Places = ()  # which of their processors those are, in a pool
+    layout: Layout = ANYWHERE  # how they are to lie
+    eligible_s: float = 0.0  # it may not begin before, and nothing is kept for it
 
     def wire(self) -> dict[str, Any]:
         """As the listing shows it."""
@@ -84,10 +88,14 @@ class Job:
             "nodes": [name for name, _ in self.nodes],
             "exit_code": self.exit_code,
             "reason": self.reason,
-            "begin_s": self.begin_s,
+            "begin_s": max(self.begin_s, self.eligible_s),
             "share": [list(share) for share in (self.held if self.folds else ())],
             "places": self.places,
         }
+
+    def may_begin(self, now: float) -> bool:
+        """Whether its time has come."""
+        return max(self.begin_s, self.eligible_s) <= now
 
     @property
     def held(self) -> Shares:
@@ -126,7 +134,7 @@ class JobFile:
     def add(self, job: Job, spec: dict[str, Any]) -> int:
         """Store a new job and give it its number, which no other job ever had."""
         cursor = self._db.execute(
-            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 19})", (*_values(job), json.dumps(spec))
+            f"INSERT INTO jobs ({_COLUMNS}, spec) VALUES (NULL{', ?' * 21})", (*_values(job), json.dumps(spec))
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
@@ -205,12 +213,14 @@ def _values(job: Job) -> tuple[Any, ...]:
         json.dumps(job.holds),
         int(job.moves),
         json.dumps(job.places),
+        json.dumps(job.layout.to_json()),
+        job.eligible_s,
     )
 
 
 def _job(row: tuple[Any, ...]) -> Job:
     id, name, comment, user, processors, walltime, state, submit, start, end, nodes, code, reason = row[:13]
-    cancelled, begin, folds, holds, moves, places = row[13:]
+    cancelled, begin, folds, holds, moves, places, layout, eligible = row[13:]
     return Job(
         id,
         name,
@@ -231,6 +241,8 @@ def _job(row: tuple[Any, ...]) -> Job:
         bool(moves),
         _shares(holds),
         tuple((node, tuple(numbers)) for node, numbers in json.loads(places)),
+        Layout.from_json(json.loads(layout)),
+        eligible,
     )
 
 

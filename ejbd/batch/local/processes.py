@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 JOB_VARIABLE = "EJB_LOCAL_JOB_ID"
 CLUSTER_VARIABLE = "EJB_LOCAL_CLUSTER"
+TASK_VARIABLE = "EJB_LOCAL_TASK"  # of what a launcher starts: the number of its step
 
 
 class Identity(NamedTuple):
@@ -103,7 +103,13 @@ def members(
     return sorted(belongs - left_out)
 
 
-def send(pids: Iterable[int], signum: signal.Signals) -> None:
+def signal_tasks(pids: Iterable[int], signum: int) -> None:
+    """Signal those of these processes that a launcher of the cluster has started, and what they started."""
+    mark = f"{TASK_VARIABLE}=".encode()
+    send([pid for pid in pids if any(one.startswith(mark) for one in _environment(pid))], signum)
+
+
+def send(pids: Iterable[int], signum: int) -> None:
     """Signal each of them; those that have gone meanwhile, or are not ours, are passed over."""
     for pid in pids:
         try:
@@ -113,8 +119,12 @@ def send(pids: Iterable[int], signum: signal.Signals) -> None:
 
 
 def _has_marks(pid: int, marks: set[bytes]) -> bool:
+    return marks <= set(_environment(pid))
+
+
+def _environment(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return marks <= set(file.read().split(b"\0"))
+            return file.read().split(b"\0")
     except OSError:
-        return False  # gone, or another user's
+        return []  # gone, or another user's

@@ -28,13 +28,13 @@ from typing import Any
 
 import structlog
 
-from ejbd.batch.local.client import CHANGE_WAIT_S
+from ejbd.batch.local.client import CHANGE_WAIT_S, PROTOCOL
 from ejbd.batch.local.cluster import Cluster, Refused
 from ejbd.batch.local.folding import Pool
 from ejbd.batch.local.jobs import Job
+from ejbd.batch.local.nodes import Layout
 from ejbd.core.view import BatchState
 
-PROTOCOL = 1
 LONGEST_REQUEST = 64 * 2**20
 LONGEST_SCRIPT = 4 * 2**20  # as Slurm's max_script_size
 LONGEST_NAME = 32 * 2**10  # it becomes an environment variable, and the kernel takes 128 kB at most
@@ -96,6 +96,11 @@ class Server:
         job, spec = _checked(request)
         return {"id": str(self._cluster.submit(job, spec))}
 
+    async def _do_check(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Refuses what `submit` would."""
+        self._cluster.check(_checked(request)[0])
+        return {}
+
     async def _do_list(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._cluster.listing()
 
@@ -151,7 +156,7 @@ def _checked(request: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
         if size > LONGEST_NAME:
             raise Refused(f"the job's {what} has {size} bytes; {LONGEST_NAME} are the most")
     environment = {str(key): str(value) for key, value in request["environment"].items()}
-    paths = [request["workdir"], request["output"], request["error"] or ""]
+    paths = [request["workdir"], request["output"], request["error"] or "", request["input"]]
     words = (name, script, *environment, *environment.values(), *paths, *request.get("args", ()))
     if any("\0" in text for text in words):
         raise Refused("the job's name, script, environment or a path contains a NUL character")
@@ -175,6 +180,8 @@ def _checked(request: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
         state=BatchState.HELD if request["hold"] else BatchState.PENDING,
         submit_s=time.time(),
         begin_s=time.time() + _ahead(request.get("begin_in_s", 0.0)),
+        layout=Layout.from_json(request["layout"]),
+        eligible_s=float(request["eligible_s"]),
     )
     spec = {
         "script": script,
@@ -185,6 +192,10 @@ def _checked(request: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
         "umask": int(request["umask"]),
         "args": [str(word) for word in request.get("args", ())],
         "limits": {str(name): int(limit) for name, limit in request.get("limits", {}).items()},
+        "input": str(request["input"]),
+        "append": bool(request["append"]),
+        "signal": request["signal"],
+        "tells": request["tells"],
     }
     return job, spec
 

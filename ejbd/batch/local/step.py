@@ -70,6 +70,8 @@ class Step:
         self._code: int | None = None
         self._cause: str | None = None  # why the job is being ended before its time
         self._deadline = self._on_own_clock(float(spec["end_s"]))
+        # What the job is told before its end: number, seconds ahead, and whether its script alone.
+        self._warning: tuple[int, float, bool] | None = spec["signal"] and tuple(spec["signal"])
 
     def run(self) -> dict[str, Any]:
         """The job from start to end; what `result.json` gets."""
@@ -86,7 +88,11 @@ class Step:
         """Start the script in a session of its own; (exit code, reason) where that is not possible."""
         spec = self._spec
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            stdin = os.open(spec["input"] or "/dev/null", os.O_RDONLY)
+        except OSError as error:
+            return 1, f"the input cannot be opened: {error}"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if spec["append"] else os.O_TRUNC)
             stdout = os.open(spec["output"], flags, 0o666 & ~int(spec["umask"]))
             stderr = stdout if spec["error"] is None else os.open(spec["error"], flags, 0o666 & ~int(spec["umask"]))
         except OSError as error:
@@ -94,7 +100,7 @@ class Step:
         reading, writing = os.pipe()  # closed by a successful exec; otherwise it brings the reason
         pid = os.fork()
         if pid == 0:
-            self._become_script(stdout, stderr, writing)
+            self._become_script(stdin, stdout, stderr, writing)
         os.close(writing)
         self._main = pid
         write_json(f"{self._folder}/main", processes.identify(pid))
@@ -105,12 +111,11 @@ class Step:
             return 127, failure
         return None
 
-    def _become_script(self, stdout: int, stderr: int, failures: int) -> NoReturn:
+    def _become_script(self, stdin: int, stdout: int, stderr: int, failures: int) -> NoReturn:
         spec = self._spec
         try:
             os.setsid()
-            null = os.open("/dev/null", os.O_RDONLY)
-            for source, target in ((null, 0), (stderr, 2), (stdout, 1)):
+            for source, target in ((stdin, 0), (stderr, 2), (stdout, 1)):
                 os.dup2(source, target)
             os.umask(int(spec["umask"]))
             for name, limit in spec.get("limits", {}).items():
@@ -131,7 +136,11 @@ class Step:
             if left <= 0:
                 self._cause = "timeout"
                 break
-            received = signal.sigtimedwait(_WATCHED, left)
+            if self._warning is not None and left <= self._warning[1]:
+                number, _, script = self._warning
+                self._warning = None
+                self._warn(number, script)
+            received = signal.sigtimedwait(_WATCHED, left if self._warning is None else left - self._warning[1])
             self._reap()
             if received is None or self._code is not None:
                 continue
@@ -140,6 +149,16 @@ class Step:
             elif received.si_signo == signal.SIGHUP:
                 with open(f"{self._folder}/limit") as file:
                     self._deadline = self._on_own_clock(float(file.read()))
+
+    def _warn(self, number: int, script: bool) -> None:
+        """Send the signal that was asked for: to the script alone, or to what its launcher has started."""
+        if not script:
+            processes.signal_tasks(self._members(), number)
+        elif self._main is not None:
+            try:
+                os.kill(self._main, number)
+            except ProcessLookupError:
+                pass
 
     def _end_all(self) -> None:
         """TERM, first to the script (it may have workers to end in order), then to all; KILL after the grace."""

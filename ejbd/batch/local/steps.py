@@ -20,6 +20,7 @@ import structlog
 from ejbd.batch.local import processes
 from ejbd.batch.local.jobs import Job
 from ejbd.batch.local.step import write_json
+from ejbd.batch.local.variables import slurm_variables
 from ejbd.core.view import BatchState
 
 _PACKAGES = Path(__file__).resolve().parents[3]  # where `ejbd` is imported from
@@ -130,6 +131,8 @@ class Steps:
         script.with_suffix(".tmp").rename(script)
         environment: dict[str, str] = dict(spec["environment"])
         environment.update(self._variables(job, folder))
+        if spec.get("tells"):
+            environment.update(slurm_variables(job, spec["tells"]))
         environment["PATH"] = f"{self._directory / 'bin'}:{environment.get('PATH') or os.defpath}"
         # The interpreter is called by name: the spool may be mounted without permission to execute.
         interpreter = spec["script"].split("\n", 1)[0][2:].strip().split(None, 1)
@@ -144,6 +147,9 @@ class Steps:
                 "workdir": spec["workdir"],
                 "output": _expanded(spec["output"], job),
                 "error": None if spec["error"] is None else _expanded(spec["error"], job),
+                "input": _expanded(spec.get("input", ""), job),
+                "append": spec.get("append", False),
+                "signal": spec.get("signal"),
                 "umask": spec["umask"],
                 "end_s": job.end_s,
             },

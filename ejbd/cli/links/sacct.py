@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from ejbd.cli.links import fields, options, real, states
 from ejbd.cli.links.options import Known
 from ejbd.cli.links.rows import Row, listed, named, rows_of
-from ejbd.cli.submission.moments import parse_moment
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
+from ejbd.options.moments import parse_moment
 from ejbd.wire.visible import visible
 
 ENDED_LOOKED_AT = 10_000  # jobs that have ended, the latest

@@ -41,7 +41,12 @@ def admit(ctx: Context, job: Reading, user: str) -> Admission:
     A job that asks to be elastic and cannot be is refused. Where that is only what its queue does with jobs it is
     passed through instead: sbatch would have run it.
     """
-    spec, waits_for = dependencies.divided(ctx.session, job.spec, batch_jobs=job.behind_batch_jobs)
+    spec, waits_for = dependencies.divided(
+        ctx.session,
+        job.spec,
+        batch_jobs=job.behind_batch_jobs,
+        batch_waits=ctx.settings.traits.dependencies,
+    )
     taken = _admitted(ctx, replace(job, spec=spec), user)
     array = taken.spec.array if taken.elastic or not ctx.settings.traits.arrays else None
     if array is not None:

@@ -167,7 +167,7 @@ class Submissions:
             self._answers = fresh | {shape: (now, asked.result())}
 
     async def _shown(self, runs_as: str, make: Callable[[], SubmitRequest]) -> tuple[str, ...]:
-        """What the batch system says of a request: nothing, or a note where it says nothing in time."""
+        """What the batch system says of a request, or a note where it says nothing in time."""
         limit_s = self._limits.check_timeout_s
         try:
             async with asyncio.timeout(self._limits.check_wait_s):
@@ -176,7 +176,8 @@ class Submissions:
             return self._no_turn()
         try:
             async with asyncio.timeout(limit_s + OVER_S):
-                await self._batch.check(Identity(runs_as), await asyncio.to_thread(make), limit_s)
+                said = await self._batch.check(Identity(runs_as), await asyncio.to_thread(make), limit_s)
+                return tuple(said or ())
         except TimeoutError:
             return (f"not checked by the batch system: it did not answer within {limit_s:g} s",)
         except BatchError as error:
@@ -185,7 +186,6 @@ class Submissions:
             return (f"not checked by the batch system: {error.sentence()}",)
         finally:
             self._checks.release()
-        return ()
 
     def _no_turn(self) -> tuple[str, ...]:
         wait_s = self._limits.check_wait_s

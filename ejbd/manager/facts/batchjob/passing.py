@@ -156,6 +156,7 @@ def request_for(spec: JobSpec, script: str, names: Names, file: Path | None, hoo
         job_name=spec.name,
         told=asked.told,
         element=names.variables,
+        tasks_asked=spec.tasks_asked,
     )
     return replace(plain, umask=asked.umask, limits=asked.limits, asked=as_asked)
 

@@ -29,7 +29,7 @@ from ejbd.manager.facts.placing.appprofile import programs_of
 from ejbd.manager.facts.placing.mpi import Profile, linked_with, mpi_of_launch, profile_named
 from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.manager.jobspec.endsignal import USR2, EndSignal
+from ejbd.options.signals import USR2, EndSignal
 from ejbd.plugins.engines import site_engines
 from ejbd.profiles.profile import Match
 from ejbd.store.models import Event, Worker

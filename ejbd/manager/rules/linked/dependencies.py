@@ -62,10 +62,13 @@ class Met(StrEnum):
 # -- at submission ----------------------------------------------------------------------------------------------------
 
 
-def divided(session: Session, spec: JobSpec, *, batch_jobs: bool = False) -> tuple[JobSpec, str]:
+def divided(
+    session: Session, spec: JobSpec, *, batch_jobs: bool = False, batch_waits: bool = True
+) -> tuple[JobSpec, str]:
     """The job with what the batch system is to wait for, and what EJB is, as --dependency has it ("": nothing).
 
-    `batch_jobs`: its numbers are those of batch jobs, and the batch system waits for all of them.
+    `batch_jobs`: its numbers are those of batch jobs, and the batch system waits for all of them. `batch_waits`: it
+    waits for jobs at all. Where it does not, EJB waits for its own, and a number that is none of theirs is passed over.
     Raises EjbError (INVALID) for jobs that are not known, and for what cannot be waited for in two places.
     """
     text = spec.wants.dependency
@@ -75,7 +78,7 @@ def divided(session: Session, spec: JobSpec, *, batch_jobs: bool = False) -> tup
     ours: list[Condition] = []
     theirs: list[Condition] = []
     for one in found.conditions:
-        known = None if batch_jobs else _known(session, one.job) if one.job else ""
+        known = None if batch_jobs else _known(session, one.job, batch_waits) if one.job else ""
         if known is not None:
             ours.append(replace(one, job=known))
         elif (number := one.job.partition("_")[0]).isdigit() and may_be_slurms(number):
@@ -83,6 +86,12 @@ def divided(session: Session, spec: JobSpec, *, batch_jobs: bool = False) -> tup
         else:
             message = f"there is no job {one.job!r} to depend on"
             raise EjbError(Code.INVALID, message, where="--dependency", hint="give the whole id of a job")
+    if not batch_waits:
+        spec = _passed_through(spec, "")
+        ours = (
+            [] if theirs and found.either else ours
+        )  # as on a Slurm: a job that it does not know is waited for no more
+        return spec, str(found.only(ours)) if ours else ""
     if ours and theirs and found.either:
         message = "any of several jobs can be waited for only if all are EJB's, or all the batch system's"
         raise EjbError(Code.INVALID, message, where="--dependency", hint="put a comma where the question mark is")
@@ -147,13 +156,13 @@ def _corresponding(session: Session, depends: Depends) -> dict[str, Indices | No
     return {id: Indices.read(str(spec["array"])) for id, spec in arrays}
 
 
-def _known(session: Session, id: str) -> str | None:
+def _known(session: Session, id: str, batch_waits: bool) -> str | None:
     """The job of EJB that is meant: by its id, or by a number of it. None: none is, or the batch system knows it by
-    this number as well as EJB does."""
+    this number as well as EJB does, and waits itself."""
     base, _, index = id.partition("_")
     job = session.scalar(select(Job.id).where(Job.id == base))
     if job is None and (named := by_number(session, select(Job), base)) is not None:
-        job = None if numbers.is_slurms(session, named, base) else named.id
+        job = None if batch_waits and numbers.is_slurms(session, named, base) else named.id
     if job is None or not index:
         return job
     array = session.scalar(select(Job).where(Job.id == job, Job.kind == JobKind.ARRAY))

@@ -24,8 +24,8 @@ from ejbd.manager.effects.ends import CancelAsked
 from ejbd.manager.facts.attempts import under_way
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.manager.jobspec.indices import chosen
+from ejbd.options.signals import EndSignal
 from ejbd.store.models import Array, Job
 from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
 from ejbd.store.transitions import NEW_JOBS_TOPIC

@@ -14,7 +14,7 @@ from ejbd.manager.facts.jobworld import JobWorld, holds_shell
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.ranks import workers_with_ranks
 from ejbd.manager.facts.times import walltime_end
-from ejbd.manager.jobspec.endsignal import EndSignal
+from ejbd.options.signals import EndSignal
 from ejbd.store.models import Event, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import EventKind, OperationKind, SubjobRole

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from ejbd.cli.submission.moments import parse_moment
 from ejbd.errors import Code, EjbError
+from ejbd.options.moments import parse_moment
 
 NOW = datetime(2026, 11, 22, 9, 30, 15).timestamp()  # noqa: DTZ001 (local time, as people write it)
 
