@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ejbd.manager.jobspec.beside import is_assignment
+from ejbd._workers.ejb_worker.programs import is_assignment
 from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.manager.jobspec.findings import Given, Refusal, shortened
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ejbd._workers.ejb_worker.launch_options import LAUNCHERS
+from ejbd._workers.ejb_worker.programs import is_assignment, skip_wrappers
 
 LOOKING = frozenset(
     {
@@ -145,28 +146,13 @@ def _said_to_a_shell(words: Sequence[str]) -> str:
     return ""
 
 
-_WRAPPERS = frozenset({"nohup", "exec", "command", "env", "nice", "setsid", "stdbuf", "timeout", "ionice", "builtin"})
-
-
 def without_wrappers(words: Sequence[str]) -> Sequence[str]:
     """The words from the command's own name on: without assignments and wrappers such as `nohup` or `env A=1`."""
     at = 0
     while at < len(words) and is_assignment(words[at]):
         at += 1
-    while at < len(words) and _base(words[at]) in _WRAPPERS:
-        at += 1
-        while at < len(words) and (words[at].startswith("-") or is_assignment(words[at]) or _is_number(words[at])):
-            at += 1
-    return words[at:]
-
-
-def is_assignment(word: str) -> bool:
-    name, equals, _ = word.partition("=")
-    return bool(equals) and name.rstrip("+").isidentifier()
-
-
-def _is_number(word: str) -> bool:
-    return word.rstrip("smhd").replace(".", "", 1).isdigit()
+    own = words[at:]
+    return own[skip_wrappers(own) :]
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ejbd.manager.jobspec.beside import is_assignment
+from ejbd._workers.ejb_worker.programs import is_assignment
 
 _TAKES_NO_TIME = frozenset(
     {

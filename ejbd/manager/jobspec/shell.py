@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ejbd._workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, program, shape
+from ejbd._workers.ejb_worker.programs import is_assignment
 from ejbd.manager.jobspec.again import UNSEEN, InTheWay
-from ejbd.manager.jobspec.beside import Beside, is_assignment, only_looks, without_wrappers
+from ejbd.manager.jobspec.beside import Beside, only_looks, without_wrappers
 from ejbd.manager.jobspec.findings import Refusal
 from ejbd.manager.jobspec.inturn import InTurn
 

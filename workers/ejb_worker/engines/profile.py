@@ -180,7 +180,7 @@ class Run:
 
     def command(self, argv: List[str], env: Dict[str, str]) -> Command:
         """The process of a rank, or of the launcher that starts them all."""
-        before = argv[: len(argv) - len(self.program)]  # of the launcher and of the container
+        before = argv[: len(argv) - len(self.program)]  # of the launcher, wrappers, container and interpreter
         return Command([*before, *self.words], dict(env, **self.container.with_passed(self.env)))
 
     # -- its end ----------------------------------------------------------------------------------------------------

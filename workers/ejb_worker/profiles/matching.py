@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from fnmatch import fnmatchcase
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
-_INTERPRETER = re.compile(r"python[0-9.]*|bash|sh|perl|Rscript")
+from ..programs import skip_interpreter
 
 
 def matches(profile: Any, program: Sequence[str]) -> bool:
-    """Whether it is for a program by its words, the launcher taken off.
+    """Whether it is for a program by its words, or those of a process: launcher and wrappers are taken off.
 
     An interpreter's script or module is the program.
     """
-    words: List[str] = list(program)
-    if len(words) > 1 and _INTERPRETER.fullmatch(words[0].rpartition("/")[2]):
-        words = words[2 if words[1] == "-m" else 1 :]
+    at = skip_interpreter(program)
+    words = [] if at is None else list(program[at:])
     if not words:
         return False
     name = words[0].rpartition("/")[2]

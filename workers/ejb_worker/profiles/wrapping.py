@@ -1,9 +1,12 @@
-"""The program that a command of a container starts (`apptainer exec IMAGE prog ...`), and the words before it."""
+"""The program that a launch starts, behind wrappers (`env A=1 prog`), containers (`apptainer exec IMAGE prog`) and
+interpreters, and the words before it."""
 
 from __future__ import annotations
 
 import os
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..programs import skip_interpreter, skip_wrappers
 
 _NO_FOLDER = "the folder in which the launch runs has to be there in the container, by the same name"
 
@@ -13,8 +16,9 @@ class NotSeen(ValueError):
 
 
 class Wrapped:
-    """A command as two: `wrapper` (empty: it starts itself) and `program`. `tools`: what starts another program in the
-    same container. `passing`: the prefix of variables that are there in the container whatever becomes of others."""
+    """A command as two: `wrapper` (empty: it starts itself) and `program`, or a script. `tools`: what starts another
+    program in the same container. `passing`: the prefix of variables that are there in the container whatever
+    becomes of others."""
 
     __slots__ = ("passing", "program", "tools", "wrapper")
 
@@ -71,15 +75,30 @@ _OTHERS = ("podman", "docker", "shifter", "udocker", "enroot", "sarus")
 
 
 def unwrapped(words: Sequence[str], cwd: str) -> Wrapped:
-    """The command of a launch that runs in the folder `cwd`. Raises NotSeen."""
-    name = words[0].rpartition("/")[2] if words else ""
+    """The command of a launch that runs in the folder `cwd`, as it is started again and again. Raises NotSeen."""
+    found = without_container(words, cwd)
+    script = skip_interpreter(found.program) or 0
+    wrapper = [*found.wrapper, *found.program[:script]]
+    return Wrapped(wrapper, found.program[script:], found.tools, found.passing)
+
+
+def without_container(words: Sequence[str], cwd: str) -> Wrapped:
+    """The same, with an interpreter as the program."""
+    at = skip_wrappers(words, again=True)
+    before, own = list(words[:at]), list(words[at:])
+    name = own[0].rpartition("/")[2] if own else ""
     if name in _APPTAINERS:
-        return _of_apptainer(name, list(words), cwd)
-    if name == "ch-run":
-        return _of_ch_run(list(words), cwd)
-    if name in _OTHERS:
+        found = _of_apptainer(name, own, cwd)
+    elif name == "ch-run":
+        found = _of_ch_run(own, cwd)
+    elif name in _OTHERS:
         raise NotSeen("%s: no profile is looked for in its containers" % name)
-    return Wrapped([], words)
+    else:
+        found = Wrapped([], own)
+    inside = skip_wrappers(found.program, again=True)
+    tools = [*before, *found.tools] if before and before[0].rpartition("/")[2] == "env" else found.tools
+    wrapper = [*before, *found.wrapper, *found.program[:inside]]
+    return Wrapped(wrapper, found.program[inside:], tools, found.passing)
 
 
 def _of_apptainer(name: str, words: List[str], cwd: str) -> Wrapped:

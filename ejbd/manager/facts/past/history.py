@@ -6,24 +6,25 @@
 - What its starts and ends took beside: :class:`ejbd.store.models.Overhead`, and these of its queue, too.
 
 An *application* is what its next job is expected to behave like. It has the same user, as many processes, the same
-checkpoint engine, and the same program. The program of a command is its file's name (behind an interpreter: that of the
-script that it runs). That of a batch script is the job's name, since the script itself changes with every parameter.
+checkpoint engine, and the same program. The program of a command is its file's name (behind wrappers such as `env`,
+and behind an interpreter that of the script that it runs). That of a batch script is the job's name, since the script
+itself changes with every parameter.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from posixpath import basename
 from typing import TypeVar
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from ejbd._workers.ejb_worker.profiles.wrapping import NotSeen, without_container
+from ejbd._workers.ejb_worker.programs import program_name
 from ejbd.core import penalty
 from ejbd.core.cost import RECENT, Measurement, spool_speed
 from ejbd.core.lasting import lasting_s
@@ -45,7 +46,6 @@ LASTING_RUNS = 500  # of the latest that were told, of all users: the hundredth 
 LASTING_S = 300.0  # after which they are looked at again
 LONGEST_NAME = 400
 LEARNT_TOPIC = "learnt"  # of commits that change what is known
-_INTERPRETER = re.compile(r"(python|pypy|perl|ruby|lua|node|bash|dash|ksh|zsh|sh|julia|Rscript|java)[0-9.]*")
 
 HELD_S = 86400.0  # after which it is forgotten that an application could not be moved: it may have been mended
 
@@ -178,11 +178,11 @@ def program_of(spec: JobSpec) -> str:
     """What a job runs, in a word or two."""
     if spec.kind is JobKind.SCRIPT or not spec.argv:
         return spec.name
-    program = basename(spec.argv[0]) or spec.name
-    if _INTERPRETER.fullmatch(program):
-        script = next((word for word in spec.argv[1:] if not word.startswith("-")), "")
-        return f"{program} {basename(script)}".strip()
-    return program
+    try:
+        words: Sequence[str] = without_container(spec.argv, spec.cwd).program
+    except NotSeen:
+        words = spec.argv
+    return program_name(words) or spec.name
 
 
 def work_of(user: str, spec: JobSpec) -> str:
