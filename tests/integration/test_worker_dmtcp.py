@@ -19,6 +19,7 @@ from tests.fakes.dmtcp_commands import install, set_faults
 from tests.fakes.manager_server import Json
 from tests.fakes.wire_examples import REPORTS
 from tests.fakes.worker_process import World, eventually, world
+from workers.ejb_worker.attributes import attributes_of
 from workers.ejb_worker.engines.compression import Speeds, chosen
 
 # Counts in a file of its own: a program that is started again goes on there.
@@ -54,8 +55,11 @@ def there(tmp_path: Path, bin: Path) -> Iterator[World]:
         yield value
 
 
-def launch(there: World, epoch: int = 1, restart: int | None = None, **more: Any) -> Json:
+def launch(
+    there: World, epoch: int = 1, restart: int | None = None, attributes: Json | None = None, **more: Any
+) -> Json:
     file = there.launch_file(sys.executable, "-c", COUNTER, size=RANKS, STATE=str(there.spool))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "attributes": attributes or {}}))
     payload = there.launch_payload(file, ranks=RANKS, epoch=epoch, engine="dmtcp", restart=restart)
     return there.manager.run("launch", {**payload, "timeout_s": 20.0, **more}, epoch=epoch)
 
@@ -104,6 +108,32 @@ def test_moves(there: World) -> None:
         (there.spool / f"{rank}.end").touch()
     assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
     assert there.manager.of_kind("coordinator-lost") == []
+
+
+def test_ranks_come_back_with_the_umask_and_the_niceness_that_they_had(there: World) -> None:
+    """DMTCP leaves them as they are in what it restarts: what a program wrote from then on was open to others."""
+    pids = launch(there, attributes={"umask": 0o077})["data"]["pids"]
+    eventually(lambda: all(there.rank_output(rank) for rank in range(RANKS)))
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, pids["1"], nice + 3)
+    assert checkpoint(there)["ok"]
+    pids = launch(there, 2, 1, attributes={"umask": 0o022})["data"]["pids"]
+    found = [attributes_of(pids[str(rank)]) for rank in range(RANKS)]
+    assert found == [{"umask": 0o077, "nice": nice}, {"umask": 0o077, "nice": nice + 3}]
+
+
+def test_ranks_that_may_open_too_few_files_for_dmtcp_run_without_it(there: World) -> None:
+    result = launch(there, attributes={"limits": {"nofile": [300, None]}})
+    assert result["ok"], json.dumps(result)
+    eventually(lambda: all(there.rank_output(rank) for rank in range(RANKS)))
+    for pid in result["data"]["pids"].values():
+        assert not any("dmtcp" in word for word in psutil.Process(pid).cmdline())
+    refused = checkpoint(there)
+    why = "each rank may have no more than 300 files open, and DMTCP needs 1024 to bring it back"
+    assert (refused["ok"], refused["error"]) == (False, why)
+    for rank in range(RANKS):
+        (there.spool / f"{rank}.end").touch()
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 0)
 
 
 def test_the_processes_that_a_rank_has_started_write_their_images_to_the_end(there: World, bin: Path) -> None:

@@ -37,6 +37,10 @@ SEEN = {
         "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))",
         "may have no more than 256 files open",
     ),
+    "small files": (
+        "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))",
+        "may write no file of more than 4096 bytes",
+    ),
     "a main thread that has ended": (MAIN_ENDS, "main thread has ended"),
 }
 
