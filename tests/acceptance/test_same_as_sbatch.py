@@ -26,6 +26,12 @@ pwd; umask; ulimit -S -a; ulimit -H -a | sed 's/^/hard: /'
 env | grep -E '^(SLURM_(JOB_(NUM|CPUS|NAME|PART)|NNODES|NTASKS|NPROCS|TASKS|CPUS|MEM|SUBMIT)|MINE)' | sort > told
 scontrol show hostnames | wc -l
 srun sh -c 'echo rank $SLURM_PROCID of $SLURM_NTASKS, $SLURM_CPUS_PER_TASK; ulimit -S -a; ulimit -H -a' > ranks
+umask 077; ulimit -Sn 1500; ulimit -Ss 16384; ulimit -n 3000; ulimit -c 0; trap '' USR2
+hello() {{ echo "hello from $1"; }}; export -f hello
+srun bash -c 'touch made.$SLURM_PROCID; stat -c %a made.$SLURM_PROCID; umask; echo $SLURM_UMASK
+    ulimit -S -a; ulimit -H -a; hello rank
+    grep -E "Sig(Blk|Ign)" /proc/self/status; sleep 9 & kill $!; wait $!; echo $?' > attributes
+MINE=1 srun --export=MINE,OTHER=2 /usr/bin/env | grep -E '^(MINE|OTHER|HOME)=' > exported
 exit 3
 """
 ARRAY = """\
