@@ -101,6 +101,22 @@ def test_a_program_in_a_container_goes_on_in_it_and_so_is_what_prepares_it(there
     assert (there.spool / "containers").read_text().split() == [sys.executable, "sh", sys.executable, sys.executable]
 
 
+def test_a_program_behind_wrappers_goes_on_behind_them_and_is_told_to_stop_itself(there: World) -> None:
+    one = Application(there, text=TEXT.replace(">> prepared", "with $WITH >> prepared"))
+    time = there.spool / "time"  # as a program of that name does, which need not be installed
+    time.write_text('#!/bin/sh\nshift\n"$@"\ncode=$?\necho real 1.0 >&2\nexit $code\n')
+    time.chmod(0o755)
+    one.argv = ["env", "WITH=1", str(time), "-p", one.argv[0], "-uB", *one.argv[1:]]
+    one.begin(1)
+    stopped = one.stop()
+    assert stopped["ok"] and stopped["data"]["exits"] == {"0": 85}, stopped
+    one.begin(2, restart=1)
+    assert there.exits(2) == {0: 0, 1: 0}
+    assert (there.spool / "result.txt").read_text() == total(STEPS)
+    assert (there.spool / "prepared").read_text() == "1 to 2 with 1\n"
+    assert "real " in there.rank_output(0, 2, "err")
+
+
 def test_a_code_that_is_above_all_signals_is_the_programs_own(there: World) -> None:
     """pw.x may leave with 255 where it is told to stop."""
     one = Application(there, "code=255", text=TEXT.replace("codes = [85]", "codes = [2, 255]"))

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ejbd.batch.base import SubmitRequest
+from ejbd.batch.base import LIMITS, SubmitRequest, WorkerScript
 from ejbd.batch.exits import exit_file_outcome
 from ejbd.batch.process import CommandResult, plain_environment
 from ejbd.batch.slurm import commands, privacy, refusals, states
 from ejbd.batch.slurm.checks import check_config
 from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
 from ejbd.batch.slurm.nodes import ShowNodes
-from ejbd.batch.slurm.script import rigid_command
+from ejbd.batch.slurm.script import rigid_command, worker_script
 from ejbd.batch.slurm.sharing import ShowPartitions, check_sharing
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchState, ClusterView, MemoryRules, Reservations
@@ -200,6 +200,30 @@ def test_how_often_backfilling_looks(said: str, seconds: float) -> None:
 )
 def test_whether_the_site_ends_what_waits_for_ever(line: str, kills: bool) -> None:
     assert commands.kills_unmet(commands.ShowConfig().parse(line)) is kills
+
+
+@pytest.mark.parametrize(
+    ("text", "limits", "nice", "warns"),
+    [
+        ("", list(LIMITS), False, False),
+        ("PropagateResourceLimits = ALL\nPropagateResourceLimitsExcept = (null)", list(LIMITS), False, False),
+        ("PropagateResourceLimits = NONE\nPropagatePrioProcess = 0", [], False, False),
+        ("PropagateResourceLimits = STACK,CORE\nPropagatePrioProcess = 1", ["stack", "core"], True, False),
+        ("PropagateResourceLimitsExcept = MEMLOCK", [one for one in LIMITS if one != "memlock"], False, False),
+        ("PropagatePrioProcess = 2\nPreemptType = preempt/none", list(LIMITS), True, False),
+        ("PreemptType = preempt/partition_prio", list(LIMITS), False, True),
+    ],
+)
+def test_workers_are_told_what_the_sites_srun_hands_on(text: str, limits: list[str], nice: bool, warns: bool) -> None:
+    config = commands.ShowConfig().parse(text)
+    found = commands.propagated_limits(config)
+    assert found == limits
+    assert (commands.is_nice_propagated(config), commands.has_preemption(config)) == (nice, warns)
+    folder = Path("/spool")
+    request = WorkerScript("python3", folder / "worker.pyz", folder, folder / "exit")
+    script = worker_script(request, 30, found, nice=nice, warns=warns)
+    assert f" --propagate {','.join(limits) or 'none'}{' --propagate-nice yes' if nice else ''}" in script
+    assert (" --warns yes" in script) is warns
 
 
 def test_windows_from_the_recording() -> None:
