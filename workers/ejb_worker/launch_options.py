@@ -331,7 +331,7 @@ def _told(name: str, found: _Found, environ: Mapping[str, str]) -> Dict[str, Opt
     tasks as the script has it. By that the master of a pool counts the workers that it may spawn.
     """
     if name == "srun":
-        told: Dict[str, Optional[str]] = dict(found.told)
+        told: Dict[str, Optional[str]] = dict(found.told, **found.told_layout())
         if found.threads is not None:
             told["SLURM_CPUS_PER_TASK"] = str(found.threads)
         return told
@@ -453,6 +453,12 @@ class _Found:
     def spread(self) -> bool:
         """Whether the ranks are to be on several nodes, or on all that the job has."""
         return self._numbers.get("nodes", 1) > 1 or "per-node" in self._numbers
+
+    def told_layout(self) -> Dict[str, str]:
+        """A number of ranks a node, as long as srun keeps to it: it has to be that of the ranks on the nodes."""
+        nodes, each = self._numbers.get("nodes"), self._numbers.get("per-node")
+        kept = nodes is not None and each is not None and self.size() == nodes * each
+        return {"SLURM_NTASKS_PER_NODE": str(each)} if kept else {}
 
     @property
     def even(self) -> bool:

@@ -90,7 +90,7 @@ def of_launch(
         "SLURM_NTASKS": size,
         "SLURM_NPROCS": size,
         "SLURM_TASKS_PER_NODE": _counts(counts),
-        "SLURM_DISTRIBUTION": "cyclic" if len(seats) <= len(nodes) > 1 else "block",
+        "SLURM_DISTRIBUTION": "cyclic" if len(seats) <= len(nodes) else "block",
         "SLURM_STEP_ID": step,
         "SLURM_STEPID": step,
         "SLURM_STEP_NODELIST": fold(nodes),
