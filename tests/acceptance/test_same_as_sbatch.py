@@ -67,7 +67,7 @@ tell
 tell -m block
 tell -m plane=2 -J other
 tell -n 3
-tell -n 2 -m block,pack
+tell -n 3 -m block,nopack
 tell -N 1 -n 2
 SLURM_NTASKS=2 SRUN_CPUS_PER_TASK=1 tell -Q
 """

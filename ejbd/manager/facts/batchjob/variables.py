@@ -69,8 +69,7 @@ def distribution_of(spec: JobSpec) -> tuple[int, dict[str, str]]:
     given = next((word for word in spec.wants.shape if word.startswith("--distribution=")), None)
     if given is None:
         return 0, {}
-    dealt, _, told = read_distribution(*given.split("=", 1))
-    return dealt, told
+    return read_distribution(*given.split("=", 1))
 
 
 def of_launch(
