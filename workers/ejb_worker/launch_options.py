@@ -271,7 +271,9 @@ _PBSDSH = _Options(
 )
 
 
-_REFUSED_FLAGS = frozenset(("-l", "--label", "--multi-prog", "--pty"))
+_REFUSED_FLAGS = frozenset(
+    _words(0, "-l --label --multi-prog --pty -k --no-kill -E --preserve-env --bynode --nolocal -genvnone")
+)
 
 
 def arity(name: str, option: str) -> int:
