@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from ejbd.cli import links
 from ejbd.cli.links import sacct
 from ejbd.cli.links.qsub import with_line
+from ejbd.cli.links.states import word_of
 from ejbd.cli.main import LINKS
 from ejbd.manager.jobspec.pbslines import read_pbs_lines
 from ejbd.store.models import Job
@@ -114,6 +115,13 @@ def test_squeue_lists_jobs_as_slurms_does(said: Said, server: ApiServer) -> None
     assert "is no field that EJB tells" in said("squeue", "-o", "%e%g", code=1)
     assert "is not the state of a job" in said("squeue", "-t", "XX", code=1)
     assert "squeue: error: option --no-such" in said("squeue", "--no-such", code=1)
+
+
+@pytest.mark.parametrize(("elastic", "word"), [(True, "SUSPENDED"), (False, "PENDING")])
+def test_a_passed_through_job_that_is_back_in_the_queue_is_pending(elastic: bool, word: str) -> None:
+    """Tools take a job that is neither pending nor running for ended."""
+    job: Any = {"state": "waiting", "start_s": 1.0, "elastic": elastic}
+    assert word_of(job) == word
 
 
 def test_sacct_answers_without_accounts(said: Said, server: ApiServer) -> None:
