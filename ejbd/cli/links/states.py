@@ -32,8 +32,8 @@ LIVING = frozenset({"PENDING", "RUNNING", "COMPLETING", SUSPENDED})
 
 
 def word_of(job: JobView) -> str:
-    """The state of a job; an elastic one that has begun and waits again, its work kept, is suspended. One that is passed
-    through was put back into the queue, where it is pending."""
+    """The state of a job. An elastic one that has begun and waits again, its work kept, is suspended. One that is
+    passed through was put back into the queue, where it is pending."""
     state = JobState(job["state"])
     kept = state is JobState.WAITING and job["start_s"] is not None and job["elastic"]
     return SUSPENDED if kept else _WORDS[state]
