@@ -164,6 +164,17 @@ def test_scontrol_shows_a_job(said: Said, server: ApiServer) -> None:
     assert said("scontrol", "show", "job", "777") == "site: scontrol show job 777\n"
 
 
+@pytest.mark.parametrize("command", ["requeue", "requeuehold"])
+def test_scontrol_becomes_the_sites_own_where_that_ends_its_caller(
+    said: Said, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm ends a job that puts itself back before a link could say that it was taken."""
+    became: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr("os.execv", lambda program, words: became.append((Path(program).name, words[1:])))
+    said("scontrol", command, "77_3")
+    assert became == [("scontrol", [command, "77_3"])]
+
+
 def test_scancel_takes_jobs_by_number_name_user_and_state(said: Said, server: ApiServer) -> None:
     one, two, three = (submitted(said, "-J", name) for name in ("a", "b", "b"))
     said("scancel", one)
