@@ -24,8 +24,8 @@ def own_command(name: str) -> str | None:
 
 
 def become(name: str, words: Sequence[str]) -> None:
-    """Go on as the site's own command, where there is one: of what ends its caller, a job that puts itself back into the
-    queue, nothing of ours may be left to do once it is done."""
+    """Go on as the site's own command, where there is one. Where that ends its caller, as a job that puts itself back
+    into the queue, nothing may be left to do once it is done."""
     command = own_command(name)
     if command is not None:
         sys.stdout.flush()
