@@ -61,6 +61,35 @@ srun sh -c 'trap "echo told > rank-\\$SLURM_PROCID-told; exit 0" USR1
     end=$(($(date +%s) + 44)); while [ $(date +%s) -lt $end ]; do sleep 0.2; done'
 echo "srun said $?" > script-after
 """
+DEALT = """\
+#!/bin/bash
+#SBATCH -N 2 -n 4 -t 5 -m cyclic -o dealt.out
+tell() {
+    srun "$@" sh -c 'echo "$SLURM_PROCID of $SLURM_NTASKS on $SLURM_NODEID.$SLURM_LOCALID with $SLURM_GTIDS" \
+        "of $SLURM_TASKS_PER_NODE: $SLURM_DISTRIBUTION $SLURM_DIST_PLANESIZE $SLURM_JOB_NAME"' > "told$*"
+}
+env | grep DIST > told-of-it
+tell
+tell -m block
+tell -m plane=2 -J other
+tell -n 3
+tell -n 3 -m block,nopack
+tell -N 1 -n 2
+SLURM_NTASKS=2 SRUN_CPUS_PER_TASK=1 tell -Q
+"""
+REQUEUED = """\
+#!/bin/bash
+#SBATCH -n 2 -t 5 -o /dev/null --requeue
+run=${SLURM_RESTART_COUNT:-0}
+echo "run $run" >> runs
+srun sh -c 'run=${SLURM_RESTART_COUNT:-0}
+    echo "run $run" >> rank-$SLURM_PROCID
+    [ $run = 0 ] || exit 0
+    until [ -e rank-0 ] && [ -e rank-1 ]; do sleep 0.1; done
+    [ $SLURM_PROCID = 1 ] || scontrol requeue $SLURM_JOB_ID
+    exec sleep 60'
+echo "after $run" >> runs
+"""
 KILL_WAIT_S = 60  # far longer than what they do takes, also on a busy machine
 MOVED = """\
 #!/bin/bash
@@ -186,6 +215,25 @@ def test_who_is_to_be_told_before_the_end_is_told(both: Pair, who: str) -> None:
     told = {"script-told"} if who else {"rank-0-told", "rank-1-told"}
     assert there.files.keys() == told | {"script-after"}
     assert (here.code, here.files) == (there.code, there.files)
+
+
+def test_ranks_lie_where_srun_lays_them_and_are_told_so(both: Pair) -> None:
+    script = both.folder / "dealt.sh"
+    script.write_text(DEALT)
+    ours = both.begin_ejb(script, "--elastic", "on")
+    here = both.end_ejb(ours)
+    assert both.daemon.job(ours)["elastic"] and not is_plain(both, ours)
+    there = both.end_sbatch(both.begin_sbatch(script))
+    assert len(there.files) == 9 and not differences(there, here), differences(there, here)
+
+
+def test_a_job_that_puts_itself_back_into_the_queue_begins_again_there(both: Pair) -> None:
+    script = both.folder / "requeued.sh"
+    script.write_text(REQUEUED)
+    ours, plain = both.begin_ejb(script), both.begin_sbatch(script)
+    there, here = both.end_sbatch(plain), both.end_ejb(ours)
+    assert there.files["runs"] == ["after 1", "run 0", "run 1"]
+    assert not differences(there, here), differences(there, here)
 
 
 @pytest.mark.nightly("test_scripts_moved.py moves scripts; the first test here compares with sbatch")

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from ejbd.cli import links
 from ejbd.cli.links import sacct
 from ejbd.cli.links.qsub import with_line
+from ejbd.cli.links.states import word_of
 from ejbd.cli.main import LINKS
 from ejbd.manager.jobspec.pbslines import read_pbs_lines
 from ejbd.store.models import Job
@@ -116,6 +117,13 @@ def test_squeue_lists_jobs_as_slurms_does(said: Said, server: ApiServer) -> None
     assert "squeue: error: option --no-such" in said("squeue", "--no-such", code=1)
 
 
+@pytest.mark.parametrize(("elastic", "word"), [(True, "SUSPENDED"), (False, "PENDING")])
+def test_a_passed_through_job_that_is_back_in_the_queue_is_pending(elastic: bool, word: str) -> None:
+    """Tools take a job that is neither pending nor running for ended."""
+    job: Any = {"state": "waiting", "start_s": 1.0, "elastic": elastic}
+    assert word_of(job) == word
+
+
 def test_sacct_answers_without_accounts(said: Said, server: ApiServer) -> None:
     number = submitted(said, "-J", "run-42")
     change(server, number, state="failed", exit_code=7, start_s=1e9, end_s=1e9 + 65, submit_s=1e9 - 5)
@@ -154,6 +162,17 @@ def test_scontrol_shows_a_job(said: Said, server: ApiServer) -> None:
     said("scontrol", "release", number)
     assert said("scontrol", "show", "hostnames", "n[1-2]") == "site: scontrol show hostnames n[1-2]\n"
     assert said("scontrol", "show", "job", "777") == "site: scontrol show job 777\n"
+
+
+@pytest.mark.parametrize("command", ["requeue", "requeuehold"])
+def test_scontrol_becomes_the_sites_own_where_that_ends_its_caller(
+    said: Said, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm ends a job that puts itself back before a link could say that it was taken."""
+    became: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr("os.execv", lambda program, words: became.append((Path(program).name, words[1:])))
+    said("scontrol", command, "77_3")
+    assert became == [("scontrol", [command, "77_3"])]
 
 
 def test_scancel_takes_jobs_by_number_name_user_and_state(said: Said, server: ApiServer) -> None:

@@ -236,6 +236,30 @@ def test_a_launch_of_fewer_ranks_than_the_job_may_have_more_processors_for_each(
     assert place_wide(3, [Host("a", 4)], 1)[0] == place(3, [Host("a", 4)])
 
 
+@pytest.mark.parametrize(
+    ("size", "wide", "dealt", "where"),
+    [  # as srun was seen to lay them out on two nodes of four processors
+        (8, 1, 0, "aaaabbbb"),
+        (8, 1, 1, "abababab"),
+        (8, 1, 3, "aaabbbab"),
+        (2, 1, 0, "ab"),
+        (3, 1, 0, "aab"),
+        (5, 1, 0, "aaabb"),
+        (3, 1, 1, "aba"),
+        (4, 1, 3, "aaab"),
+        (5, 1, 2, "aabba"),
+        (2, 2, 0, "ab"),
+        (3, 2, 1, "aba"),
+        (16, 1, 1, "abababababababab"),  # over-subscribed: so many each, as else, and in turn
+    ],
+)
+def test_ranks_are_laid_out_over_nodes_as_srun_does(size: int, wide: int, dealt: int, where: str) -> None:
+    seats, own = place_wide(size, [Host("a", 4), Host("b", 4)], wide, even=True, dealt=dealt)
+    assert "".join(seat.worker for seat in seats) == where and [seat.rank for seat in seats] == list(range(size))
+    used = [(seat.worker, number) for seat in seats for number in own[seat.rank]]
+    assert size > 8 or len(set(used)) == len(used) == size * wide
+
+
 def test_the_nodes_of_a_view_are_looked_at_once_however_many_jobs_are_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
     allows = Needs.allows

@@ -121,7 +121,6 @@ def test_control_characters_are_refused_by_name(name: str) -> None:
         ("#SBATCH --test-only", "line 2", "--dry-run"),
         ("#SBATCH -M other", "line 2", "one cluster"),
         ("#SLURM -n 4", "line 2", "not a directive"),
-        ("#SBATCH -o %q.out", "line 2", "unknown sign '%q'"),
         ("#SBATCH -J ''", "line 2", "the job's name is empty"),
         ("#EJB omax=0", "line 2", "at least 1"),
         ("#EJB omax=1025", "line 2", "more than 1024"),
@@ -273,7 +272,8 @@ def test_layouts() -> None:
 def test_files_and_folders() -> None:
     spec = spec_of("#SBATCH -n 2 -t 5 -D sub -e /abs/%j.err")
     assert (spec.cwd, spec.output, spec.error) == ("/home/ada/sub", "/home/ada/sub/ejb-%i.out", "/abs/%j.err")
-    assert "backslash" in error_of(r"#SBATCH -n 2 -t 5 -o 'a\\b'").message
+    for typed, output in (("%q%b-%5j.%i", "%%q%%b-%5j.%%i"), (r"'a\\%j'", "a%%j"), ("a%", "a%%"), ("%%i", "%%i")):
+        assert spec_of(f"#SBATCH -n 2 -t 5 -o {typed}").output == f"/home/ada/{output}", "as sbatch reads them"
 
 
 def test_the_specification_survives_json() -> None:

@@ -127,10 +127,11 @@ def test_what_a_launcher_tells_its_ranks_of_the_job_in_its_own_way(line: str, to
         ("srun -m cyclic true", 1, True, {"SLURM_DISTRIBUTION": "cyclic"}),
         ("srun --distribution=*:Cyclic:block true", 0, True, {"SLURM_DISTRIBUTION": "block:cyclic:block"}),
         ("srun -m plane=3 true", 3, True, {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "3"}),
-        ("srun -m block,Pack true", 0, False, {"SLURM_DISTRIBUTION": "block,pack"}),
         ("srun -m cyclic,NoPack true", 1, True, {"SLURM_DISTRIBUTION": "cyclic,nopack"}),
         ("srun -N 1 -n 2 true", 0, False, {}),
         ("srun -N 2 -n 2 true", 0, True, {}),
+        ("srun -N 2 -n 4 --ntasks-per-node=2 true", 0, True, {"SLURM_NTASKS_PER_NODE": "2"}),
+        ("srun -N 2 -n 8 --ntasks-per-node=2 true", 0, True, {}),
         ("srun -J other true", 0, True, {"SLURM_JOB_NAME": "other"}),
         ("mpirun -np 2 --map-by core true", 0, False, {"SLURM_NTASKS": None, "SLURM_NPROCS": None}),
     ],
@@ -144,10 +145,11 @@ def test_how_ranks_are_laid_out_and_what_they_are_told_of_it(
 
 
 def test_variables_stand_for_options_of_srun_before_those_of_its_line() -> None:
-    said = {**ENV, "SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "2", "SLURM_NTASKS": "4", "SRUN_CPUS_PER_TASK": "3"}
+    plane = {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "2"}
+    said = {**ENV, **plane, "SLURM_NTASKS": "4", "SRUN_CPUS_PER_TASK": "3"}
     found = parse("srun", ["true"], said)
     assert (found.dealt, found.size, found.threads, found.told["SLURM_DIST_PLANESIZE"]) == (2, 4, 3, "2")
-    typed = parse("srun", "-m cyclic -n 2 -c 1 true".split(), said)
+    typed = parse("srun", ["-m", "cyclic", "-n", "2", "-c", "1", "true"], said)
     assert (typed.dealt, typed.size, typed.threads, typed.told["SLURM_DISTRIBUTION"]) == (1, 2, 1, "cyclic")
     assert parse("mpirun", ["true"], said).size is None
     for name in ("SLURM_WAIT", "SLURM_LABELIO", "SLURM_TASK_PROLOG", "SLURM_STDOUTMODE", "SLURM_GPUS_PER_TASK"):
@@ -161,6 +163,7 @@ def test_variables_stand_for_options_of_srun_before_those_of_its_line() -> None:
         ("srun", "no program"),
         ("srun -m arbitrary true", "places the ranks itself"),
         ("srun -m plane true", "whole number"),
+        ("srun -m block,Pack true", "places the ranks itself"),
         ("srun -W 30 true", "whenever others have ended"),
         ("srun --gpus-per-task=1 true", "which devices"),
         ("srun --gres=gpu:1 true", "which devices"),

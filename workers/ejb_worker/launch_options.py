@@ -271,7 +271,9 @@ _PBSDSH = _Options(
 )
 
 
-_REFUSED_FLAGS = frozenset(("-l", "--label", "--multi-prog", "--pty"))
+_REFUSED_FLAGS = frozenset(
+    _words(0, "-l --label --multi-prog --pty -k --no-kill -E --preserve-env --bynode --nolocal -genvnone")
+)
 
 
 def arity(name: str, option: str) -> int:
@@ -331,7 +333,7 @@ def _told(name: str, found: _Found, environ: Mapping[str, str]) -> Dict[str, Opt
     tasks as the script has it. By that the master of a pool counts the workers that it may spawn.
     """
     if name == "srun":
-        told: Dict[str, Optional[str]] = dict(found.told)
+        told: Dict[str, Optional[str]] = dict(found.told, **found.told_layout())
         if found.threads is not None:
             told["SLURM_CPUS_PER_TASK"] = str(found.threads)
         return told
@@ -379,18 +381,17 @@ def shape(name: str, words: Sequence[str]) -> Optional[Tuple[Optional[int], str]
     return size, found.time
 
 
-def read_distribution(option: str, value: str) -> Tuple[int, bool, Dict[str, str]]:
-    """How many ranks each node gets in turn (0: neighbours stay together), whether nodes are filled one after the
-    other, and the variables that say so, of `block`, `cyclic` or `plane=N`. What stands behind these is about the
-    sockets and cores of a node. Raises Usage."""
+def read_distribution(option: str, value: str) -> Tuple[int, Dict[str, str]]:
+    """How many ranks each node gets in turn (0: neighbours stay together), and the variables that say so, of `block`,
+    `cyclic` or `plane=N`. What stands behind these is about the sockets and cores of a node. Raises Usage."""
     text, comma, pack = value.lower().partition(",")
     first, colon, rest = text.partition(":")
     first, equals, size = ("block" if first == "*" else first).partition("=")
     dealt = _number(option, size) if first == "plane" else {"block": 0, "cyclic": 1}.get(first, -1)
-    if dealt < 0 or pack not in ("", "pack", "nopack"):
+    if dealt < 0 or pack not in ("", "nopack"):
         raise Usage("%s=%s: %s" % (option, value, _WHERE))
     told = {"SLURM_DISTRIBUTION": first + colon + rest + comma + pack}
-    return dealt, pack == "pack", dict(told, SLURM_DIST_PLANESIZE=size) if equals else told
+    return dealt, dict(told, SLURM_DIST_PLANESIZE=size) if equals else told
 
 
 def is_unreadable(word: str) -> bool:
@@ -406,7 +407,6 @@ class _Found:
         self.together: Optional[bool] = None  # a rank that fails ends the others
         self.told: Dict[str, str] = {}
         self.dealt = 0
-        self.packed = False  # neighbours fill one node after the other
         self.export: Optional[str] = None
         self.propagate: Optional[str] = None
         self._numbers: Dict[str, int] = {}
@@ -420,7 +420,7 @@ class _Found:
         elif meaning == "time":
             self.time = value
         elif meaning == "distribution":
-            self.dealt, self.packed, told = read_distribution(option, value)
+            self.dealt, told = read_distribution(option, value)
             self.told.update(told)
         elif meaning == "mapping":
             if value.startswith("node"):
@@ -454,9 +454,15 @@ class _Found:
         """Whether the ranks are to be on several nodes, or on all that the job has."""
         return self._numbers.get("nodes", 1) > 1 or "per-node" in self._numbers
 
+    def told_layout(self) -> Dict[str, str]:
+        """A number of ranks a node, as long as srun keeps to it: it has to be that of the ranks on the nodes."""
+        nodes, each = self._numbers.get("nodes"), self._numbers.get("per-node")
+        kept = nodes is not None and each is not None and self.size() == nodes * each
+        return {"SLURM_NTASKS_PER_NODE": str(each)} if kept else {}
+
     @property
     def even(self) -> bool:
-        return not self.packed and self._numbers.get("nodes", 2) > 1
+        return self._numbers.get("nodes", 2) > 1
 
     def size(self) -> Optional[int]:
         """-n; else nodes x ranks a node; else the job's."""

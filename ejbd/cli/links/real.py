@@ -23,6 +23,15 @@ def own_command(name: str) -> str | None:
     return None
 
 
+def become(name: str, words: Sequence[str]) -> None:
+    """Go on as the site's own command, where there is one. Where that ends its caller, as a job that puts itself back
+    into the queue, nothing may be left to do once it is done."""
+    command = own_command(name)
+    if command is not None:
+        sys.stdout.flush()
+        os.execv(command, [command, *words])
+
+
 def ask(name: str, words: Sequence[str]) -> int | None:
     """Run the site's own command; its exit code, None where there is none."""
     command = own_command(name)

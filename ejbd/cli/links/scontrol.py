@@ -15,6 +15,7 @@ from ejbd.wire.payloads import JobDetail
 from ejbd.wire.visible import visible
 
 _VALUED = ("-M", "--clusters")
+_ENDS_ITS_CALLER = ("requeue", "requeuehold")
 _JOB = ("jobs", "jobid", "jobids")
 
 
@@ -23,6 +24,8 @@ def run(words: Sequence[str]) -> int:
     flags, said = _split(words)
     command, jobs = _asked(said)
     if not jobs:
+        if said and said[0] in _ENDS_ITS_CALLER:
+            real.become("scontrol", words)
         return _others(words)
     daemon = Client()
     found = named(daemon, jobs, apart=command == "show")

@@ -32,9 +32,11 @@ LIVING = frozenset({"PENDING", "RUNNING", "COMPLETING", SUSPENDED})
 
 
 def word_of(job: JobView) -> str:
-    """The state of a job; one that has begun and waits again, its work kept, is suspended."""
+    """The state of a job. An elastic one that has begun and waits again, its work kept, is suspended. One that is
+    passed through was put back into the queue, where it is pending."""
     state = JobState(job["state"])
-    return SUSPENDED if state is JobState.WAITING and job["start_s"] is not None else _WORDS[state]
+    kept = state is JobState.WAITING and job["start_s"] is not None and job["elastic"]
+    return SUSPENDED if kept else _WORDS[state]
 
 
 def read(words: Iterable[str], where: str) -> frozenset[str] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ejbd.manager.jobspec import values
 from ejbd.manager.jobspec.findings import Given, has_control, invalid, shortened
-from ejbd.manager.jobspec.patterns import check_pattern
+from ejbd.manager.jobspec.patterns import as_sbatch_reads, check_pattern
 from ejbd.manager.jobspec.pbsfiles import for_sbatch
 from ejbd.manager.jobspec.pbslines import PbsLines
 from ejbd.manager.jobspec.request import JobRequest
@@ -90,7 +90,7 @@ def output_pattern(given: Given | None, cwd: str) -> str | None:
     if given is None:
         return None
     check_pattern(given.value or "", given.where)
-    return beside(cwd, given.value or "")
+    return beside(cwd, as_sbatch_reads(given.value or ""))
 
 
 def beside(cwd: str, pattern: str) -> str:

@@ -8,24 +8,24 @@ from ejbd.manager.jobspec.findings import CONTROL_HINT, has_control, invalid, sh
 
 DEFAULT_OUTPUT = "ejb-%i.out"  # EJB's own id, by which its user knows the job
 SBATCHS_OUTPUT, SBATCHS_ARRAY_OUTPUT = "slurm-%j.out", "slurm-%A_%a.out"
-_SIGN = re.compile(r"%(?P<width>[0-9]*)(?P<letter>.?)", re.DOTALL)
-_KNOWN = "jJAxuNnstaS%"
+_SIGN = re.compile(r"%[0-9]*(?P<letter>.?)", re.DOTALL)
+_KNOWN = tuple("jJAxuNnstaS%")
 _LONGEST = 4096
 
 
 def check_pattern(pattern: str, where: str) -> None:
-    """Raise EjbError (INVALID) unless every sign in the pattern is one that EJB can fill in."""
+    """Raise EjbError (INVALID) for what can be no name of a file."""
     if not pattern:
         raise invalid(where, "the name of an output file is empty")
     if has_control(pattern):
         raise invalid(where, f"the file name {shortened(pattern)} holds a control character", CONTROL_HINT)
     if len(pattern) > _LONGEST:
         raise invalid(where, f"a file name of {len(pattern)} characters is too long")
-    if "\\" in pattern:  # sbatch takes it for a switch that turns the signs off
-        raise invalid(where, f"the file name {shortened(pattern)} holds a backslash", "name the file without one")
-    for match in _SIGN.finditer(pattern):
-        letter = match["letter"]
-        if letter not in _KNOWN or not letter:
-            hint = "%j and %A (job id), %x (name), %u (user), %N (first node) and %% are known"
-            message = f"the file name {shortened(pattern)} holds the unknown sign {shortened(match[0])}"
-            raise invalid(where, message, hint)
+
+
+def as_sbatch_reads(pattern: str) -> str:
+    """The pattern with what is no sign of sbatch's written as plain text: other letters stay as they are, and with a
+    backslash, which is left out, all of it does."""
+    if "\\" in pattern:
+        return pattern.replace("\\", "").replace("%", "%%")
+    return _SIGN.sub(lambda sign: sign[0] if sign["letter"] in _KNOWN else f"%{sign[0]}", pattern)

@@ -11,6 +11,8 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobSpec
 
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
+NO_INDEX = 4_294_967_294
+"""What sbatch puts in for the index of a job that is no element of an array."""
 _NOT_YET = re.compile(r"%\d*[ijJANa]")
 
 
@@ -28,14 +30,14 @@ def expand(
     """Expand the `%` signs of an output pattern. Others stay.
 
     - %j and %J are the batch system's number, %x the name, %u the user, %N the first node.
-    - %n, %t and %s are 0, and %% is %.
-    - %A and %a are the number of an `element`'s array and its index; without one as %j, and 0.
+    - %n and %t are 0, %s is batch, and %% is %.
+    - %A and %a are the number of an `element`'s array and its index; without one as %j, and 4294967294.
     - %S is PBS's server, with a dot before its name.
     - %i is EJB's own id, and only the default name has it.
     """
-    array, index = element if element is not None else (number, 0)
+    array, index = element if element is not None else (number, NO_INDEX)
     values = {"i": job_id, "j": number, "J": number, "A": array, "x": name, "u": user, "N": node, "S": server, "%": "%"}
-    values.update(dict.fromkeys("nst", "0"), a=str(index))
+    values.update(n="0", t="0", s="batch", a=str(index))
 
     def one(match: re.Match[str]) -> str:
         width, letter = match.groups()

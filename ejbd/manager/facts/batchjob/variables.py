@@ -69,8 +69,7 @@ def distribution_of(spec: JobSpec) -> tuple[int, dict[str, str]]:
     given = next((word for word in spec.wants.shape if word.startswith("--distribution=")), None)
     if given is None:
         return 0, {}
-    dealt, _, told = read_distribution(*given.split("=", 1))
-    return dealt, told
+    return read_distribution(*given.split("=", 1))
 
 
 def of_launch(
@@ -90,7 +89,7 @@ def of_launch(
         "SLURM_NTASKS": size,
         "SLURM_NPROCS": size,
         "SLURM_TASKS_PER_NODE": _counts(counts),
-        "SLURM_DISTRIBUTION": "cyclic" if len(seats) <= len(nodes) > 1 else "block",
+        "SLURM_DISTRIBUTION": "cyclic" if len(seats) <= len(nodes) else "block",
         "SLURM_STEP_ID": step,
         "SLURM_STEPID": step,
         "SLURM_STEP_NODELIST": fold(nodes),
