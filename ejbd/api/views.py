@@ -16,6 +16,7 @@ from ejbd.api.models import (
     JobView,
     LaunchHeldView,
     PlannedView,
+    StepView,
     SubjobView,
     Timeline,
 )
@@ -125,6 +126,10 @@ def job_detail(job: Job, session: Session) -> JobDetail:
         settings=words_of(job.spec),
         incarnation=job.incarnation,
         alone_processor_s=_alone(job, now),
+        most_at_once=elements.most_at_once(session, job.id) if job.kind == JobKind.ARRAY else None,
+        output=job.spec.get("output"),
+        error=job.spec.get("error"),
+        steps=[StepView.model_validate(one) for one in launches.steps(session, job)],
         launches=[LaunchHeldView.model_validate(one) for one in launches.of_stages(session, job, now)],
         subjobs=subjob_views(job, subjobs, now),
     )

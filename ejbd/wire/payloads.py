@@ -87,9 +87,23 @@ class LaunchHeldView(TypedDict):
     code: int | None
 
 
+class StepView(TypedDict):
+    """A launch of an elastic job's ranks, as Slurm has a step. `code` None: it has not ended."""
+
+    ordinal: int
+    ranks: int
+    start_s: float | None
+    end_s: float | None
+    code: int | None
+
+
 class JobDetail(JobView):
     """A job with all that belongs to it."""
 
+    most_at_once: int | None
+    output: str | None
+    error: str | None
+    steps: list[StepView]
     element_indices: dict[str, str] | None
     cwd: str
     command: list[str]

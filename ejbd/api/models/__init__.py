@@ -22,6 +22,7 @@ from ejbd.api.models.jobs import JobDetail as JobDetail
 from ejbd.api.models.jobs import JobPage as JobPage
 from ejbd.api.models.jobs import JobView as JobView
 from ejbd.api.models.jobs import LaunchHeldView as LaunchHeldView
+from ejbd.api.models.jobs import StepView as StepView
 from ejbd.api.models.jobs import SubjobView as SubjobView
 from ejbd.api.models.plans import APPLICATION as APPLICATION
 from ejbd.api.models.plans import DELTAS as DELTAS

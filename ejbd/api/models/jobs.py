@@ -89,9 +89,27 @@ class JobView(Api):
     ] = None
 
 
+class StepView(Api):
+    """A launch of an elastic job's ranks, as Slurm has a step."""
+
+    ordinal: Annotated[int, Field(description="which launch of its script it is")]
+    ranks: int
+    start_s: float | None
+    end_s: float | None
+    code: Annotated[int | None, Field(description="null: it has not ended")]
+
+
 class JobDetail(JobView):
     """A job with all that belongs to it."""
 
+    most_at_once: Annotated[
+        int | None, Field(description="of an array: how many elements may run at once; null: no limit of its own")
+    ] = None
+    output: Annotated[str | None, Field(description="where its output goes, %j and the like as they were written")] = (
+        None
+    )
+    error: Annotated[str | None, Field(description="null: where its output goes")] = None
+    steps: Annotated[list[StepView], Field(description="its launches, in their order")] = []
     element_indices: Annotated[
         dict[str, str] | None, Field(description="of an array: which elements are in which state, as --array has them")
     ] = None

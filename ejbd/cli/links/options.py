@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getopt
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,6 +58,16 @@ def read(known: Known, words: Sequence[str], command: str) -> Line:
         raise EjbError(Code.INVALID, error.msg, hint=hint) from None
     names = {**known.flags, **known.valued}
     return Line([(names[spelling], value) for spelling, value in options], rest)
+
+
+def with_variables(known: Known, variables: Mapping[str, str], words: Sequence[str]) -> list[str]:
+    """The line with the options that the environment gives in front, so that those of the line count."""
+    found: list[str] = []
+    for variable, option in variables.items():
+        value = os.environ.get(variable)
+        if value is not None:
+            found.append(option if option in known.flags else f"{option}={value}")
+    return [*found, *words]
 
 
 def without(known: Known, words: Sequence[str], name: str) -> list[str]:

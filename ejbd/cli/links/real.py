@@ -39,3 +39,24 @@ def ask(name: str, words: Sequence[str]) -> int | None:
         return None
     sys.stdout.flush()
     return subprocess.run([command, *words], check=False).returncode
+
+
+ANSWER_WITHIN_S = 60.0  # Slurm's own commands try again for that long where the controller does not answer
+
+
+def query(name: str, words: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+    """What the site's own command answers; None where there is none, or where it does not answer in time."""
+    command = own_command(name)
+    if command is None:
+        return None
+    try:
+        return subprocess.run(
+            [command, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_WITHIN_S,
+        )
+    except subprocess.TimeoutExpired:
+        return None

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pwd
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 from ejbd.cli.links.options import Line
-from ejbd.cli.links.states import word_of
+from ejbd.cli.links.states import word_of, word_of_state
 from ejbd.client.client import Client
 from ejbd.client.messages import job_path
 from ejbd.errors import Code, EjbError
 from ejbd.wire.kinds import JobKind
 from ejbd.wire.numbers import is_number, may_be_slurms
-from ejbd.wire.payloads import JobDetail, JobView
+from ejbd.wire.payloads import JobDetail, JobView, StepView
 from ejbd.wire.states import JobState
 
 TO_COME = "to come"  # elements that are no jobs yet
@@ -27,13 +27,51 @@ _NAMED = re.compile(r"(?P<number>[0-9]+)(?:_(?:(?P<one>[0-9]+)|\[(?P<some>[0-9,:
 _ID = re.compile(r"[0-9a-f]{8}(?:_[0-9]+)?")
 
 
+_TAG = re.compile(r"(?:^| )ejb-(?P<job>[0-9a-f]{8}(?:_[0-9]+)?)\.[0-9]+$")
+
+
+def without_tag(comment: str) -> str:
+    """A batch job's comment as its user wrote it: EJB's own word is the last one."""
+    return _TAG.sub("", comment)
+
+
+def job_of_tag(comment: str) -> str | None:
+    """The id of the job of EJB's that a batch job is of, by its comment; None: of none."""
+    match = _TAG.search(comment)
+    return match["job"] if match else None
+
+
+class Details:
+    """What lists do not hold of jobs: asked of the daemon where a field needs it, once a job."""
+
+    def __init__(self, daemon: Client) -> None:
+        self.daemon = daemon
+        self._known: dict[str, JobDetail] = {}
+
+    def of(self, id: str) -> JobDetail:
+        """Raises EjbError (NOT_FOUND) for a job that is forgotten."""
+        if id not in self._known:
+            self._known[id] = self.daemon.get(job_path(id))
+        return self._known[id]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of a listing. `index`: of an array which element, or which elements (`[4-9]`)."""
+    """A line of a listing.
+
+    `index`: of an array which element, or which elements (`[4-9]`). `slurm`: what Slurm's own command prints of one of
+    the job's batch jobs, by the fields' names in small letters; `base` is that job's number. `theirs`: the job is
+    passed through, and Slurm's word counts. `step_id`: the row is about a step, `step`: what EJB knows of a launch.
+    """
 
     job: JobView
     state: str  # as Slurm writes it, in full
     index: str | None = None
+    slurm: Mapping[str, str] = field(default_factory=dict)
+    theirs: bool = False
+    step_id: str = ""
+    step: StepView | None = None
+    details: Details | None = field(default=None, compare=False)
 
     @property
     def number(self) -> str:
@@ -47,15 +85,64 @@ class Row:
 
     @property
     def id(self) -> str:
-        return self.number if self.index is None else f"{self.array}_{self.index}"
+        whole = self.number if self.index is None else f"{self.array}_{self.index}"
+        return f"{whole}.{self.step_id}" if self.step_id else whole
+
+    @property
+    def raw_id(self) -> str:
+        return f"{self.number}.{self.step_id}" if self.step_id else self.number
+
+    @property
+    def same_number(self) -> bool:
+        """Whether the job goes by the number by which Slurm has it."""
+        return self.slurm.get("base") == self.array
+
+    @property
+    def detail(self) -> Mapping[str, Any]:
+        """All that the daemon knows of the job; of one that it has forgotten what the list held."""
+        if self.details is None:
+            return self.job
+        try:
+            return self.details.of(self.job["id"])
+        except EjbError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            return self.job
+
+    @property
+    def start_s(self) -> float | None:
+        return self.job["start_s"] if self.step is None else self.step["start_s"]
+
+    @property
+    def end_s(self) -> float | None:
+        return self.job["end_s"] if self.step is None else self.step["end_s"]
+
+    def asked(self, *names: str) -> str:
+        """What the job asks of Slurm, by the row of its J0, which is as wide as the job; "" where none is there."""
+        if self.slurm.get("base") not in (self.job["number"], *self.job["batch_ids"][:1]):
+            return ""
+        return next((self.slurm[name] for name in names if name in self.slurm), "")
+
+    def number_of(self, id: str) -> str:
+        """The number by which the job of this id of EJB's goes."""
+        if self.details is None:
+            return id
+        try:
+            return self.details.of(id)["number"] or id
+        except EjbError:
+            return id
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Jobs as a line names them: those that are EJB's, and the words for others."""
+    """Jobs as a line names them: those that are EJB's, and the words for others.
+
+    `elements`: the indices that are named of a job; None: all of it.
+    """
 
     rows: list[Row]
     others: list[str]
+    elements: dict[str, set[int] | None] = field(default_factory=dict)
 
 
 def named(daemon: Client, words: Sequence[str], *, apart: bool = True) -> Named:
@@ -72,6 +159,7 @@ def named(daemon: Client, words: Sequence[str], *, apart: bool = True) -> Named:
     jobs = by_number(daemon, list(numbers))
     rows: dict[tuple[str, str | None], Row] = {}
     others: list[str] = []
+    elements: dict[str, set[int] | None] = {}
     for word, match in matches.items():
         job = jobs.get(match["number"]) if match else None
         if job is None:
@@ -79,20 +167,22 @@ def named(daemon: Client, words: Sequence[str], *, apart: bool = True) -> Named:
         if job is None:
             others.append(word)
             continue
-        wanted = _indices(match["one"] or match["some"]) if match else None
+        wanted = indices_of(match["one"] or match["some"]) if match else None
+        before = elements.get(job["id"], set())
+        elements[job["id"]] = None if wanted is None or before is None else before | wanted
         for row in rows_of(daemon, job) if apart or wanted is not None else [Row(job, word_of(job))]:
             if (meant := row if wanted is None else _narrowed(row, wanted)) is not None:
                 rows.setdefault((row.job["id"], meant.index), meant)
-    return Named(list(rows.values()), others)
+    return Named(list(rows.values()), others, elements)
 
 
 def _narrowed(row: Row, wanted: set[int]) -> Row | None:
     """The row for those of its elements that are wanted; None where none is."""
-    some = sorted(wanted & (_indices((row.index or "").strip("[]")) or set()))
+    some = sorted(wanted & (indices_of((row.index or "").strip("[]")) or set()))
     if not some:
         return None
     index = ",".join(map(str, some))
-    return Row(row.job, row.state, index if len(some) == 1 else f"[{index}]")
+    return replace(row, index=index if len(some) == 1 else f"[{index}]")
 
 
 def _of_id(daemon: Client, word: str) -> JobView | None:
@@ -139,17 +229,18 @@ def rows_of(daemon: Client, job: JobView) -> Iterator[Row]:
         for element in daemon.jobs(array=job["id"]):
             made.add(element["index"])
             yield Row(element, word_of(element), str(element["index"]))
-        for index in sorted((_indices(states.get(JobState.CANCELLED, "")) or set()) - made):
+        for index in sorted((indices_of(states.get(JobState.CANCELLED, "")) or set()) - made):
             yield Row(job, "CANCELLED", str(index))  # before it was a job
         if ahead := states.get(TO_COME):
-            yield Row(job, "PENDING", f"[{ahead}]")
+            most = detail.get("most_at_once")
+            yield Row(job, "PENDING", f"[{ahead}%{most}]" if most else f"[{ahead}]")
         return
     for state, indices in states.items():
         if state == JobState.WAITING:
             yield Row(job, "PENDING", f"[{indices}]" if not indices.isdigit() else indices)
             continue
-        for index in sorted(_indices(indices) or ()):
-            yield Row(job, state.upper(), str(index))
+        for index in sorted(indices_of(indices) or ()):
+            yield Row(job, word_of_state(JobState(state)), str(index))
 
 
 def is_array(job: JobView) -> bool:
@@ -161,10 +252,10 @@ def apart(row: Row) -> list[Row]:
     """A row for each of the elements that wait together."""
     if row.index is None or not row.index.startswith("["):
         return [row]
-    return [Row(row.job, row.state, str(index)) for index in sorted(_indices(row.index.strip("[]")) or ())]
+    return [replace(row, index=str(index)) for index in sorted(indices_of(row.index.strip("[]")) or ())]
 
 
-def _indices(text: str | None) -> set[int] | None:
+def indices_of(text: str | None) -> set[int] | None:
     """`1-3,7,9-20:2%4`; None for no text."""
     if text is None:
         return None

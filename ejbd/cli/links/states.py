@@ -21,14 +21,17 @@ _WORDS = {
 }
 SUSPENDED = "SUSPENDED"
 SHORT = {
-    "PENDING": "PD", "RUNNING": "R", "COMPLETING": "CG", "COMPLETED": "CD", "FAILED": "F", "TIMEOUT": "TO",
-    "CANCELLED": "CA", SUSPENDED: "S", "PREEMPTED": "PR", "NODE_FAIL": "NF",
+    "PENDING": "PD", "RUNNING": "R", SUSPENDED: "S", "COMPLETED": "CD", "CANCELLED": "CA", "FAILED": "F",
+    "TIMEOUT": "TO", "NODE_FAIL": "NF", "PREEMPTED": "PR", "BOOT_FAIL": "BF", "DEADLINE": "DL",
+    "OUT_OF_MEMORY": "OOM", "COMPLETING": "CG", "CONFIGURING": "CF", "RESIZING": "RS", "RESV_DEL_HOLD": "RD",
+    "REQUEUED": "RQ", "REQUEUE_FED": "RF", "REQUEUE_HOLD": "RH", "REVOKED": "RV", "SIGNALING": "SI",
+    "SPECIAL_EXIT": "SE", "STAGE_OUT": "SO", "STOPPED": "ST",
 }  # fmt: skip
-_NEVER = {  # of a job of EJB
-    "BOOT_FAIL", "BF", "CONFIGURING", "CF", "DEADLINE", "DL", "OUT_OF_MEMORY", "OOM", "REQUEUED", "RQ", "RESIZING",
-    "RS", "REVOKED", "RV", "SIGNALING", "SI", "SPECIAL_EXIT", "SE", "STAGE_OUT", "SO", "STOPPED", "ST",
-}  # fmt: skip
-LIVING = frozenset({"PENDING", "RUNNING", "COMPLETING", SUSPENDED})
+_OVER = frozenset({
+    "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
+    "REVOKED",
+})  # fmt: skip
+LIVING = frozenset(SHORT) - _OVER
 
 
 def word_of(job: JobView) -> str:
@@ -39,6 +42,10 @@ def word_of(job: JobView) -> str:
     return SUSPENDED if kept else _WORDS[state]
 
 
+def word_of_state(state: JobState) -> str:
+    return _WORDS[state]
+
+
 def read(words: Iterable[str], where: str) -> frozenset[str] | None:
     """The states that are asked for, in full; None: all. Raises EjbError (INVALID) for a word that is none."""
     found: set[str] = set()
@@ -47,8 +54,8 @@ def read(words: Iterable[str], where: str) -> frozenset[str] | None:
         word = given.upper()
         if word == "ALL":
             return None
-        if word not in SHORT and word not in of_short and word not in _NEVER:
-            known = ", ".join([*SHORT, *SHORT.values()])
-            raise EjbError(Code.INVALID, f"{given!r} is not the state of a job", where=where, hint=f"all, or {known}")
+        if word not in SHORT and word not in of_short:
+            hint = f"all, or {', '.join([*SHORT, *SHORT.values()])}"
+            raise EjbError(Code.INVALID, f"Invalid job state specified: {given}", where=where, hint=hint)
         found.add(of_short.get(word, word))
     return frozenset(found)

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.manager.facts.charges import processor_s
 from ejbd.store.models import Epoch, Job, Launch, Subjob
-from ejbd.wire.payloads import LaunchHeldView
+from ejbd.wire.payloads import LaunchHeldView, StepView
 
 
 def of_stages(session: Session, job: Job, now: float) -> list[LaunchHeldView]:
@@ -41,3 +41,21 @@ def of_stages(session: Session, job: Job, now: float) -> list[LaunchHeldView]:
             }
         )
     return found
+
+
+def steps(session: Session, job: Job) -> list[StepView]:
+    """The launches of any job that has workers, in their order, each from its first rank to its last."""
+    begun: dict[int, float] = {}
+    for epoch in session.scalars(select(Epoch).where(Epoch.job_id == job.id).order_by(Epoch.number)):
+        if epoch.running_s is not None:
+            begun.setdefault(epoch.launch_ordinal, epoch.running_s)
+    return [
+        {
+            "ordinal": launch.ordinal,
+            "ranks": launch.size,
+            "start_s": begun.get(launch.ordinal),
+            "end_s": launch.ended_s,
+            "code": launch.exit_code,
+        }
+        for launch in session.scalars(select(Launch).where(Launch.job_id == job.id).order_by(Launch.ordinal))
+    ]

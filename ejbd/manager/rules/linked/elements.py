@@ -132,6 +132,11 @@ def counts(session: Session, jobs: Sequence[Job]) -> dict[str, dict[str, int]]:
     return {id: _sorted(states) for id, states in found.items()}
 
 
+def most_at_once(session: Session, array_id: str) -> int | None:
+    """How many elements may run at once; None: the array has no limit of its own."""
+    return session.get_one(Array, array_id).most
+
+
 def indices(session: Session, array_id: str) -> dict[str, str]:
     """State -> the indices of the elements that are in it, as --array has them."""
     array = session.get_one(Array, array_id)
