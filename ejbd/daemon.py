@@ -1,6 +1,7 @@
 """`ejbd`: puts the layers together and runs them. The only module that may import all of them.
 
-`ejbd [--config FILE]` runs the daemon in the foreground; `ejbd doctor` checks a site without one.
+`ejbd [--config FILE]` runs the daemon in the foreground, `--detach` in the background until `ejbd stop`; `ejbd doctor`
+checks a site without one.
 """
 
 from __future__ import annotations
@@ -320,9 +321,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--config", type=Path, help="TOML file (docs/configuration.md); default: built-in settings")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.add_argument("--detach", action="store_true", help="go on in the background, and return once it answers")
     parser.add_argument("--version", action="version", version=told_version("ejbd"))
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("run", help="run in the foreground (the default)")
+    stop = commands.add_parser("stop", help="end the daemon in the background; jobs go on")
+    stop.add_argument("--config", type=Path, dest="stop_config")
+    stop.add_argument("--cluster", action="store_true", help="end the embedded cluster, too, and what runs there")
     doctor = commands.add_parser("doctor", help="check batch commands, spool, clock, engines")
     doctor.add_argument("--json", action="store_true")
     doctor.add_argument("--config", type=Path, dest="doctor_config")
@@ -357,6 +362,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0 if all(f.good for f in findings) else 1
         if options.command in KEEPING:
             return _keep(options, load(options.keeping_config or options.config))
+        if options.command == "stop":
+            from ejbd.cli.background_daemon import stop_daemon
+
+            for sentence in stop_daemon(load(options.stop_config or options.config), with_cluster=options.cluster):
+                print(sentence)
+            return 0
+        if options.detach:
+            from ejbd.cli.background_daemon import start_in_background
+
+            words = ["--config", str(options.config.absolute())] if options.config is not None else []
+            print(start_in_background(load(options.config), [*words, "--log-level", options.log_level]))
+            return 0
         asyncio.run(run(load(options.config), options.config and options.config.absolute()))
     except EjbError as error:
         print(f"ejbd: {error.named()}", file=sys.stderr)

@@ -249,9 +249,11 @@ def load(path: Path | None) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
+        name = str(first["loc"][-1])
+        strayed = first["type"] == "extra_forbidden" and len(first["loc"]) > 1 and name in Settings.model_fields
         raise EjbError(
             Code.INVALID,
-            f"{key}: {first['msg']}",
+            f"{key}: {f'{name} stands above the first [name] of the file' if strayed else first['msg']}",
             where=str(path or "environment"),
             hint="docs/configuration.md lists every key",
         ) from None

@@ -78,7 +78,7 @@ def run(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 def as_here(command: str, folder: Path) -> str | None:
     """The command with a reader's words put in; None for the daemon, which runs already."""
-    if re.match(r"ejbd( --config \S+)? &", command):
+    if re.match(r"ejbd( --config \S+)? --detach|ejbd stop", command):
         return None
     for word, here in WORDS.items():
         command = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", here, command)
@@ -88,7 +88,8 @@ def as_here(command: str, folder: Path) -> str | None:
 def pages() -> Iterator[Any]:
     for page in HERE:
         name = str(page.relative_to(ROOT))
-        there_too = [pytest.mark.nightly("acceptance/test_readme.py runs them")] if name == "README.md" else []
+        pasted = name in ("README.md", "docs/start-scientist.md")
+        there_too = [pytest.mark.nightly("acceptance/test_readme.py pastes them")] if pasted else []
         yield pytest.param(page, id=name, marks=there_too)
 
 

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import numpy
 import pytest
+import yaml
 from typer._completion_shared import get_completion_script
 
+from ejbd import __version__
 from tests.fakes.daemon import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +46,10 @@ def test_nothing_but_ejb_is_in_it_and_all_of_ejb_is(wheel: Path) -> None:
         names = set(archive.namelist())
         stamp = archive.read("ejbd/release/stamp.py").decode()
         needs = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
+        papers = {name: archive.read(f"ejbd/release/{name}") for name in ("LICENSE", "SECURITY.md", "CITATION.cff")}
+    assert papers == {name: (ROOT / name).read_bytes() for name in papers}
+    assert yaml.safe_load(papers["CITATION.cff"])["version"] == __version__
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"ejbd"}
     assert not [name for name in names if "__pycache__" in name or "/docker/" in name]
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import httpx
@@ -22,6 +23,7 @@ import ejbd.core.policy as policies
 import ejbd.plugins.policies
 from ejbd.api.app import create_app
 from ejbd.api.auth import digest
+from ejbd.cli.links import sbatch
 from ejbd.cli.submission import submitting as submit
 from ejbd.client.client import Client
 from ejbd.core.bundling.parameters import BundlingParameters
@@ -147,6 +149,32 @@ def test_the_command_line_hands_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert submit.quickly(line) == 0 and bodies[0]["overrides"]["settings"] == {"most-at-start": "2", "calm": "on"}
     with pytest.raises(EjbError, match="--setting is NAME=VALUE"):
         submit.quickly([*line[:5], "--setting", "=3", "--", "./app"])
+
+
+def test_notes_on_a_job_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each submission of an ordinary script printed several lines. The link `sbatch` prints what sbatch prints."""
+    notes = [
+        "line 3: the script is not begun again where the node of its shell is lost, and has failed then: 'cp' is work",
+        "--mail-type: nothing here sends the mails of elastic jobs (an admin can set mail_program)",
+    ]
+    job = {"id": "7", "name": "app", "created": True, "elastic": True, "why": "it is on", "notes": notes}
+    monkeypatch.setattr(Client, "submit_body", lambda *_: job)
+    line = ["submit", "-n", "4", "-t", "5", "--", "./app"]
+    assert submit.quickly(line) == 0
+    told = capsys.readouterr()
+    assert told.out == "Submitted job 7\n"
+    assert told.err == (
+        "ejb: elastic: it is on; 2 notes (the script is not begun again; --mail-type): `ejb explain 7` has them\n"
+    )
+    assert submit.quickly(["submit", "-v", *line[1:]]) == 0
+    told = capsys.readouterr()
+    assert told.err.splitlines() == [*(f"ejb: {note}" for note in notes), "ejb: elastic: it is on"]
+    numbered = SimpleNamespace(json=lambda: {"state": "waiting", "start_s": None, "number": 12})
+    monkeypatch.setattr(Client, "request_repeatedly", lambda *_, **__: numbered)
+    assert sbatch.run(line[1:]) == 0
+    assert capsys.readouterr() == ("Submitted batch job 12\n", "")
+    monkeypatch.setattr(Client, "submit_body", lambda *_: {**job, "notes": []})
+    assert submit.quickly(line) == 0 and capsys.readouterr().err == "ejb: elastic: it is on\n"
 
 
 def test_a_fourth_in_the_base_is_one_declaration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ async def test_a_dry_run_and_a_submission_give_the_same_answer(
     taken = await live.manager.submit(job, "ada", None, "")
     assert planned["elastic"] is taken.elastic is live.job(taken.id).elastic is elastic
     assert planned["why"] == taken.why and taken.why.startswith(why)
-    assert planned["notes"] == list(taken.notes)
+    assert planned["notes"] == list(taken.notes) == (await live.manager.explain(taken.id))["notes"]
     assert len([note for note in taken.notes if "is not acted on" in note]) == notes
     assert stored(live, taken.id).rigid_options == (() if elastic else ("--licenses=a:1",))
 

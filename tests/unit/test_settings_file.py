@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from ejbd.cli.settings_file import UNSET, settings_file
 from ejbd.config import OidcSettings, QueueSettings, Settings, load, settings_model
+from ejbd.errors import EjbError
 from ejbd.plugins.policies import BUNDLING
 
 FILE = Path(__file__).resolve().parents[2] / "deploy" / "ejbd.toml"
@@ -69,3 +70,16 @@ def test_every_setting_is_there_and_says_what_it_is() -> None:
     assert wanted - told.keys() == set()
     assert [name for name, before in told.items() if not before.startswith("# ")] == []
     assert "# (seconds; above 0; at most 3_600)" in lines and "#poll_s = 5.0" in lines
+
+
+def test_the_operators_four_lines_are_a_whole_file(tmp_path: Path) -> None:
+    """Behind the file that `ejb admin settings` prints they were in its last table, and were refused there."""
+    page = (FILE.parents[1] / "docs" / "start-operator.md").read_text()
+    lines = page.partition("as the whole of `ejbd.toml`:\n\n")[2].partition("\n\n")[0]
+    path = tmp_path / "ejbd.toml"
+    path.write_text("\n".join(line.strip() for line in lines.splitlines()) + "\n")
+    found = load(path)
+    assert found.batch == "slurm" and list(found.queues) == ["batch"] and len(lines.splitlines()) == 4
+    path.write_text(settings_file() + path.read_text())
+    with pytest.raises(EjbError, match="batch stands above the first"):
+        load(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,6 +74,13 @@ def test_a_setting_that_cannot_be_names_what_can(text: str) -> None:
     with pytest.raises(EjbError) as refusal:
         parse_setting(text)
     assert "settings are policy, ties" in refusal.value.sentence()
+
+
+def test_check_says_what_was_checked(log: Path) -> None:
+    """It said nothing, and nobody knew whether anything was checked."""
+    words = ("run", str(log), "--policy", "easy")
+    assert re.search(r"^ejb: checked after each event of \d+ jobs, and held: ", ejb_sim(*words, "--check").stderr, re.M)
+    assert "checked" not in ejb_sim(*words).stderr
 
 
 def test_a_report_has_what_the_command_promises(log: Path) -> None:

@@ -68,7 +68,13 @@ def test_the_worst_cell_is_the_one_that_harms_anybody_most() -> None:
 def test_a_folder_without_logs_is_said_so(tmp_path: Path) -> None:
     said = ejb_sim("reproduce", "guard", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), code=2).stderr
     assert "has none of the logs CTC-SP2-1996" in said
-    assert "--traces" in ejb_sim("reproduce", "guard", "--out", str(tmp_path), code=2).stderr
+    for what in ("guard", "sc15", "learned", "overhead", "reshape"):
+        none_given = ejb_sim("reproduce", what, "--out", str(tmp_path), code=2).stderr
+        assert "--traces" in none_given and "Parallel Workloads Archive" in none_given
+        assert "CTC-SP2-1996*.swf, SDSC-SP2-1998*.swf, SDSC-BLUE-2000*.swf, KTH-SP2-1996*.swf" in none_given
+    (tmp_path / "SDSC-SP2-1998-4.2-cln.swf.gz").write_bytes(b"")
+    said = ejb_sim("reproduce", "sc15", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), code=2).stderr
+    assert "none of the logs CTC-SP2-1996*.swf, SDSC-BLUE-2000*.swf, KTH-SP2-1996*.swf" in said, "all of them at once"
 
 
 def test_made_up_logs_are_played_in_every_cell_once_and_the_worst_is_told_first(

@@ -172,9 +172,9 @@ def test_a_jobs_page_has_degrees_what_moves_cost_and_commands_to_copy(
     monkeypatch.setattr(server.manager, "explain", measured)
     text = ada.get(f"/web/jobs/{job}").text
     assert "for 8 processes: degree 2" in text
-    assert "4.5 s (lambda, measured)" in text and "its memory is 3 MiB" in text
-    assert "a factor of 1.25 (Delta, measured)" in text
-    assert re.search(r"4 → 8</td><td class=\"n\">3</td><td>1.5 s</td><td>2.25 s</td><td>0.75 s", text)
+    assert "4.5 s (lambda): measured once" in text and "Memory (MB)" in text and "MiB" not in text
+    assert "a factor of 1.25 (Delta)" in text
+    assert re.search(r"4 → 8</td><td class=\"n\">3.15</td><td>1.5 s</td><td>2.25 s</td><td>0.75 s", text)
     assert re.search(r'aria-label="Measured speeds".*<td>1 min</td><td class="n">0.5</td>', text, re.S)
     for command in ("status", "explain", "logs -f", "hold", "cancel"):
         assert f'data-copy="ejb {command} {job}"' in text

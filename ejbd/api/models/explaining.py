@@ -109,6 +109,7 @@ class Explanation(Api):
 
     state: JobState
     now: Annotated[str, Field(description="one sentence")]
+    notes: Annotated[list[str], Field(description="what was told when it was submitted")] = []
     decisions: list[PastDecision]
     present: dict[str, Any] | None
     planned: Annotated[list[PlannedView], Field(description=PLANNED)] = []

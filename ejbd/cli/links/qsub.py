@@ -13,7 +13,6 @@ from typing import Any
 
 from ejbd import __version__
 from ejbd.cli.links import real
-from ejbd.cli.output import sentences
 from ejbd.client import here
 from ejbd.client.client import Client
 from ejbd.client.messages import job_path
@@ -41,8 +40,6 @@ def run(words: Sequence[str]) -> int:
     daemon = Client()
     body = {**here.submission(work, {}, daemon.place), "numbered": True}
     job = daemon.submit_body(body)
-    for note in job["notes"]:
-        print(f"qsub: {sentences(note)}", file=sys.stderr)
     detail = daemon.number(job["id"])
     if not any(letter == _OF_QSUB for letter, _ in options):
         print(_told(detail), flush=True)

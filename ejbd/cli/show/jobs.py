@@ -209,6 +209,7 @@ def overheads_line(overheads: dict[str, Any]) -> str:
 def explanation(found: dict[str, Any], out: Output) -> None:
     """Why a job is where it is."""
     out.line(printable(found["now"]))
+    out.lines(printable(f"note: {note}") for note in found.get("notes", ()))
     if found["state"] not in TERMINAL_JOB:
         _figures(found, out)
     if found.get("walltimes"):

@@ -48,6 +48,7 @@ from ejbd.cli.sim.options import (
     figure,
     setting_of,
     source_of,
+    tell_checked,
     tell_rows,
     writable,
 )
@@ -134,6 +135,8 @@ def run(
     with shown():
         workload, outcome, report = play(source_of(trace, procs, limit, rule), setting, checking=check)
     tell_rows(workload)
+    if check:
+        tell_checked(workload)
     if not outcome.compiled:
         tell_compiler(outcome.elapsed_s)
     if jobs_csv is not None:
@@ -188,6 +191,8 @@ def target(
     with shown():
         workload, report = play_targets(source_of(trace, procs, limit, rule), setting, every=every, checking=check)
     tell_rows(workload)
+    if check:
+        tell_checked(workload)
     rows = [[key, figure(value)] for key, value in report.items() if not isinstance(value, dict)]
     out = output(as_json, False)
     out.result(report, lambda: out.table(["FIGURE", "VALUE"], rows, frozenset({1})))
@@ -225,6 +230,20 @@ def _seeds(words: str) -> tuple[int, ...]:
         return tuple(dict.fromkeys(int(word) for word in words.split(",") if word))
     except ValueError:
         raise EjbError(Code.INVALID, f"{words!r} is no list of seeds", where="--seeds", hint="say 1,2,3") from None
+
+
+def _folder_of_logs(what: str, traces: Path | None, *, every: bool = False, or_else: str = "") -> Path:
+    """The folder of the paper's logs. Raises EjbError, which names the logs, where none is given or what is needed is
+    not there; which others are missing is said on stderr."""
+    from ejbd.studies.paper.logs import ARCHIVE, logs_in, missing_logs
+
+    if traces is None:
+        says = f"{what} is made of the logs {missing_logs(None)}; say in which folder they are"
+        raise EjbError(Code.INVALID, says, where="--traces", hint=ARCHIVE + or_else)
+    logs_in(traces, every=every)
+    if missing := missing_logs(traces):
+        print(f"ejb: {traces} has no {missing}: {what} is made without", file=sys.stderr)
+    return traces
 
 
 @sim_app.command("reproduce")
@@ -291,22 +310,19 @@ def reproduce(
     elif what == "sc15":
         from ejbd.studies.paper.reproduce import reproduce_sc15
 
-        if traces is None:
-            raise EjbError(Code.INVALID, "sc15 is made of the four logs; say where they are", where="--traces")
+        traces = _folder_of_logs(what, traces, every=True)
         with shown():
             paths = reproduce_sc15(traces, out_dir, limit=limit)
     elif what == "learned":
         from ejbd.studies.speculative.learned import reproduce_learned
 
-        if traces is None:
-            raise EjbError(Code.INVALID, "learned is made of the logs; say where they are", where="--traces")
+        traces = _folder_of_logs(what, traces, every=False)
         with shown():
             paths = reproduce_learned(traces, out_dir, limit=limit, only=only or [])
     elif what == "overhead":
         from ejbd.studies.speculative.overhead import reproduce_overhead
 
-        if traces is None:
-            raise EjbError(Code.INVALID, "overhead is made of the logs; say where they are", where="--traces")
+        traces = _folder_of_logs(what, traces, every=False)
         with shown():
             paths = reproduce_overhead(traces, out_dir, limit=limit)
     elif what == "guard":
@@ -316,9 +332,8 @@ def reproduce(
         from ejbd.studies.paper.turns import reproduce_turns
 
         chosen = _seeds(seeds) or seeds_from(TUNED_SEED if tuned else JUDGED_SEED, made)
-        if traces is None and not chosen:
-            hint = "or how many logs are to be made up of each model (--made)"
-            raise EjbError(Code.INVALID, "guard is made of the logs; say where they are", where="--traces", hint=hint)
+        if traces is not None or not chosen:
+            traces = _folder_of_logs("guard", traces, or_else="; or --made says how many are made up of each model")
         trial = Trial(chosen, turns=turns, quick=quick)
         with shown():
             if floor:
@@ -335,8 +350,7 @@ def reproduce(
     elif what == "reshape":
         from ejbd.studies.reshaping.reproduce import TABLES, reproduce_reshape
 
-        if traces is None:
-            raise EjbError(Code.INVALID, "reshape is made of the logs; say where they are", where="--traces")
+        traces = _folder_of_logs(what, traces, every=False)
         if unknown := set(only or []) - set(TABLES):
             raise EjbError(Code.INVALID, f"no table is called {min(unknown)}", hint=f"there are {', '.join(TABLES)}")
         with shown():
@@ -346,6 +360,8 @@ def reproduce(
     elif what == "malleable":
         from ejbd.studies.malleable.reproduce import reproduce_malleable
 
+        if traces is not None:
+            traces = _folder_of_logs(what, traces)
         with shown():
             paths = reproduce_malleable(out_dir, traces, workers=workers, limit=limit)
     elif what == "evolving":

@@ -177,6 +177,16 @@ def tell_rows(workload: Workload) -> None:
         print(f"ejb: {oddity}", file=sys.stderr)
 
 
+def tell_checked(workload: Workload) -> None:
+    """Say on stderr what --check has checked: a run in which it does not hold ends with a fault."""
+    print(
+        f"ejb: checked after each event of {len(workload)} jobs, and held: no processor was given out twice; no "
+        "elastic job was wider, further on, or longer on a subjob than it may be; under easy and ejb no head of the "
+        "queue was delayed",
+        file=sys.stderr,
+    )
+
+
 def figure(value: Any) -> str:
     """A figure for people."""
     if isinstance(value, float):

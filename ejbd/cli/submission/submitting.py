@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from ejbd.cli.submission.words import KNOWN, OVERRIDES, Typed
 from ejbd.client import here
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
+
+MOST_OF_A_SUBJECT = 60  # characters
 
 if TYPE_CHECKING:
     from ejbd.wire.payloads import JobCreated, JobDetail
@@ -59,7 +62,7 @@ def submit(typed: Typed, daemon: Client) -> int:
         out.note,
     )
     strayed = None if typed.is_command else sbatchwords.behind_the_script(words[1:], KNOWN)
-    if strayed:
+    if strayed and not given.get("numbered"):
         out.note(f"{strayed} stands behind {words[0]} and goes to it; options of ejb stand before the script's name")
     if given.get("dry_run") or given.get("test_only"):
         from ejbd.cli.show import jobs as showing
@@ -70,19 +73,21 @@ def submit(typed: Typed, daemon: Client) -> int:
     numbered = bool(given.get("numbered"))
     body |= {"numbered": True} if numbered else {}
     job = daemon.submit_body(body, given.get("idempotency_key"))
-    for note in job["notes"]:
+    verbose = bool(given.get("verbose"))
+    for note in job["notes"] if verbose else ():
         out.note(note)
     if numbered:
-        return _numbered(job, daemon, out, wait=bool(given.get("wait")))
+        return _numbered(job, daemon, out, wait=bool(given.get("wait")), verbose=verbose)
+    carried = _carried(job) if verbose else _carried(job) + _noted(job)
     if given.get("wait"):
-        return _waited_for(job, daemon, out)
+        return _waited_for(job, daemon, out, carried)
     out.result(job, lambda: out.line(f"Submitted job {job['id']}"), quiet=job["id"])
-    out.note(_carried(job))
+    out.note(carried)
     return 0
 
 
-def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool) -> int:
-    """Tell the job by its number, as sbatch does; with `wait` its end is waited for in silence then."""
+def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool, verbose: bool) -> int:
+    """Tell the job by its number, and no more, as sbatch does; with `wait` its end is waited for in silence then."""
     try:
         detail = daemon.number(job["id"])
     except EjbError as error:
@@ -91,7 +96,8 @@ def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool) -> in
         raise EjbError(error.code, f"Batch job submission failed: {error}") from None
     number = str(detail["number"])
     out.result(detail, lambda: out.line(f"Submitted batch job {number}"), quiet=number)
-    out.note(_carried(job))
+    if verbose:
+        out.note(_carried(job))
     sys.stdout.flush()
     daemon.number_read(job["id"])
     if not wait:
@@ -108,13 +114,13 @@ def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool) -> in
     return 1 if code is None else min(int(code), 255)  # as sbatch: 1 where it was ended otherwise than by itself
 
 
-def _waited_for(job: JobCreated, daemon: Client, out: Output) -> int:
+def _waited_for(job: JobCreated, daemon: Client, out: Output, carried: str) -> int:
     from ejbd.cli.show import following
     from ejbd.cli.show import jobs as showing
     from ejbd.client.messages import job_path
     from ejbd.client.outcome import exit_code
 
-    out.note(f"submitted job {job['id']}, {_carried(job)}")
+    out.note(f"submitted job {job['id']}, {carried}")
     try:
         for _ in following.events(daemon, job["id"], out):
             pass
@@ -165,3 +171,19 @@ def _carried(job: JobCreated) -> str:
     """Whether the job is elastic, and why."""
     how = "elastic" if job["elastic"] else "passed through as an ordinary job"
     return printable(f"{how}: {job['why']}" if job["why"] else how)
+
+
+def _noted(job: JobCreated) -> str:
+    """How many notes there are on a job, what they are about, and where to read them; "" where there are none."""
+    notes = job["notes"]
+    if not notes:
+        return ""
+    kinds = "; ".join(dict.fromkeys(_subject_of(note) for note in notes))
+    count = "1 note" if len(notes) == 1 else f"{len(notes)} notes"
+    return printable(f"; {count} ({kinds}): `ejb explain {job['id']}` has {'it' if len(notes) == 1 else 'them'}")
+
+
+def _subject_of(note: str) -> str:
+    """What a note is about: its first words, without the line of the script."""
+    words = re.split(r"[:,;(]| since | where ", re.sub(r"^line \d+: ", "", note), maxsplit=1)[0].strip()
+    return words if len(words) <= MOST_OF_A_SUBJECT else words[: MOST_OF_A_SUBJECT - 3] + "..."

@@ -109,6 +109,7 @@ OWN = (
     Option("wait", ("-W", "--wait"), _FLAG, "Wait for the job's end; exit as the job does."),
     Option("as_json", ("--json",), _FLAG, "Print one JSON document."),
     Option("quiet", ("--quiet",), _FLAG, "Print nothing but what a script needs."),
+    Option("verbose", ("-v", "--verbose"), _FLAG, "Print every note on the job, a line each."),
 )
 OPTIONS = (*OVERRIDES, *OWN)
 HELP = ("-h", "--help")

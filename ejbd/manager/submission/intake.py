@@ -49,7 +49,7 @@ class Submission:
     """A job as its user asks for it. The same `key` and body (`request_hash`) from the same user get the same job.
 
     `walltimes`: what was learned for it (ejbd.manager.facts.past.speculating), where it is passed through or elastic as
-    `elastic` says.
+    `elastic` says. `notes` are for its user, `elastic_notes` where it becomes elastic.
     """
 
     job: Reading
@@ -58,6 +58,8 @@ class Submission:
     request_hash: str
     walltimes: dict[str, Any] | None = None
     elastic: bool = False
+    notes: tuple[str, ...] = ()
+    elastic_notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def _known(session: Session, submissions: Sequence[Submission]) -> dict[tuple[st
     found: dict[tuple[str, str | None], tuple[str, Accepted]] = {}
     for row in rows:
         data = told.get(row.job_id) or {}
-        answer = Accepted(row.job_id, False, bool(data.get("elastic")), str(data.get("reason", "")))
+        notes = tuple(data.get("notes", ()))
+        answer = Accepted(row.job_id, False, bool(data.get("elastic")), str(data.get("reason", "")), notes)
         found[row.user, row.key] = row.request_hash, answer
     return found
 
@@ -140,20 +143,22 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
         row["unread"] = submission.job.numbered and not _named(submission.job.spec, "--begin", "-b")
         reason = dependencies.waits_for(taken.waits_for) if taken.waits_for else ""
         jobs.append({"id": id, "state": JobState.RECEIVED, "incarnation": 1, "reason": reason, **row})
-        told = {"queue": taken.queue, "elastic": taken.elastic, "reason": taken.why}
+        told: dict[str, Any] = {"queue": taken.queue, "elastic": taken.elastic, "reason": taken.why}
         if taken.code:
             told["code"] = taken.code
+        if notes := (*submission.notes, *(submission.elastic_notes if taken.elastic else ())):
+            told["notes"] = list(notes)
         if taken.waits_for:
             waiting.append({"job_id": id, "conditions": taken.waits_for, "never": False})
         if taken.array is not None:
             arrays.append(elements.new_array(id, taken.array))
             told["elements"] = taken.array
         events.append({"kind": EventKind.JOB_RECEIVED.value, "at_s": now, "job_id": id, "data": told})
-        answers.append(Accepted(id, True, taken.elastic, taken.why))
+        answers.append(Accepted(id, True, taken.elastic, taken.why, notes))
         if submission.key is not None:
             body = submission.request_hash
             keys.append({"user": named[0], "key": named[1], "request_hash": body, "job_id": id, "created_s": now})
-            known[named] = body, Accepted(id, False, taken.elastic, taken.why)
+            known[named] = body, Accepted(id, False, taken.elastic, taken.why, notes)
     if jobs:
         insert_rows(session, Job, jobs)
         insert_rows(session, IdempotencyKey, keys)

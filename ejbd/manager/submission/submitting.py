@@ -67,12 +67,12 @@ class Submissions:
     async def submit(self, submission: Submission) -> Accepted:
         """Store a job; durable when this returns. Before, the batch system is shown J0, or what is passed through."""
         job = await self._files.at(submission.job)
-        submission, elastic_notes = replace(submission, job=job), job.notes
+        submission = replace(submission, job=job)
         notes: tuple[str, ...] = ()
         if job.spec.asked is not None or job.spec.learned:
             before, taken, wanted = await self._admitted(submission)
             if before is not None:
-                return replace(before, notes=elastic_notes if before.elastic else ())
+                return before
             if wanted is not None:
                 walltimes = await asyncio.to_thread(walltimes_of, wanted)
                 submission = replace(submission, walltimes=walltimes, elastic=taken.elastic)
@@ -88,13 +88,13 @@ class Submissions:
                     before = await self._store.read(lambda s: answered(s, submission))
                     if before is None:
                         raise
-                    return replace(before, notes=elastic_notes)
-        answer = await self._intake.store(submission)
+                    return before
+        learned = note_for(submission.walltimes)
+        notes = (*notes, *([learned] if learned else ()))
+        of_elastic = (*job.notes, *await self._unsent(job.spec), *self._unseen())
+        answer = await self._intake.store(replace(submission, notes=notes, elastic_notes=of_elastic))
         reach(CrashPoint.JOB_AFTER_COMMIT)
-        said = note_for(submission.walltimes)
-        if answer.elastic:
-            notes = (*notes, *elastic_notes, *await self._unsent(job.spec), *self._unseen())
-        return replace(answer, notes=(*notes, *([said] if said else ())))
+        return answer
 
     async def _admitted(self, submission: Submission) -> _Look:
         """How a job would be taken now, and what its walltime would be learned of.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import select
 
 from ejbd.core.decision import Decision, ReasonCode
@@ -59,11 +61,11 @@ def _kept(ctx: Context, job: Job, present: Decision | None) -> str:
 
 
 def _shell(job: Job) -> str:
-    """What becomes of a script when its shell is lost with its node."""
+    """That a script is not begun again when its shell is lost with its node."""
     if not job.elastic or job.kind != JobKind.SCRIPT or JobState(job.state) in TERMINAL_JOB:
         return ""
     if begins_again(job):
-        return "; where the shell of its script is lost, the script is begun again behind its launches"
+        return ""
     return "; its script begins only once: where the shell is lost with its node, the job has failed"
 
 
@@ -92,11 +94,12 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
     ]
     world = JobWorld(ctx, job)
     present, awaits = _present(world)
-    code, received = _received(ctx, job)
+    received = _received(ctx, job)
+    code = "" if job.elastic else received.get("code", "")
     return {
         "state": job.state,
         "now": _why(ctx, job, present.reason if present else awaits, batch_error)
-        + (f"; not elastic ({code}): {received}" if code else "")
+        + (f"; not elastic ({code}): {received.get('reason', '')}" if code else "")
         + _resubmission(ctx, job)
         + _postponed(ctx, job)
         + _not_done(ctx, job)
@@ -108,6 +111,7 @@ def explain(ctx: Context, job_id: str, batch_error: str) -> ToldExplanation:
         + _shell(job)
         + _memory(world)
         + _words(ctx, job),
+        "notes": list(received.get("notes", ())),
         "decisions": decisions,
         "present": present.to_json() if present else None,
         "planned": [interval.to_json() for interval in planned(world)],
@@ -147,13 +151,10 @@ def _not_done(ctx: Context, job: Job) -> str:
     return f"; it could not be {_ASKED[IntentKind(intent.kind)]} yet: {intent.error}; tried again in {again_s:.0f} s"
 
 
-def _received(ctx: Context, job: Job) -> tuple[str, str]:
-    """Of a job that was passed through: why, as a code ("": none) and in words."""
-    if job.elastic:
-        return "", ""
+def _received(ctx: Context, job: Job) -> dict[str, Any]:
+    """What was said of a job when it was submitted; empty where that is no longer known."""
     query = select(Event.data).where(Event.job_id == job.id, Event.kind == EventKind.JOB_RECEIVED)
-    data = ctx.session.scalars(query.limit(1)).first() or {}
-    return str(data.get("code", "")), str(data.get("reason", ""))
+    return dict(ctx.session.scalars(query.limit(1)).first() or {})
 
 
 def plan_of(ctx: Context, job_id: str) -> PlannedTimeline:

@@ -45,13 +45,15 @@ class ToldDecision(TypedDict):
 
 
 class ToldExplanation(TypedDict):
-    """Why a job is where it is: `now` in one sentence. `present`: what the policy says now, where it may be asked.
+    """Why a job is where it is: `now` in one sentence. `notes`: what was told when it was submitted. `present`: what
+    the policy says now, where it may be asked.
 
     Figures are as planning sees them now; None of a job that is passed through.
     """
 
     state: str
     now: str
+    notes: list[str]
     decisions: list[ToldDecision]
     present: dict[str, Any] | None
     planned: list[dict[str, Any]]

@@ -13,7 +13,7 @@ from ejbd.sim import progress
 from ejbd.studies.malleable import beside, breakeven, figures, logs, small
 from ejbd.studies.malleable.printed import FIGURE_2, LOGS, TABLE_1
 from ejbd.studies.malleable.runs import Figures
-from ejbd.studies.paper.guard import logs_in
+from ejbd.studies.paper.logs import logs_in
 from ejbd.studies.paper.report import Folder
 
 SEEDS = 20

@@ -21,7 +21,7 @@ from ejbd.sim.report import markdown_table, write_csv
 from ejbd.sim.run import Policy, run
 from ejbd.sim.settings import Source, load
 from ejbd.sim.workload import Workload
-from ejbd.studies.paper.guard import logs_in
+from ejbd.studies.paper.logs import logs_in
 from ejbd.studies.paper.madeup import (
     BUSY,
     NARROWEST,

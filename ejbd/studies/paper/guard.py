@@ -9,13 +9,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ejbd.errors import Code, EjbError
 from ejbd.sim import progress
 from ejbd.sim.report import markdown_table, write_csv
 from ejbd.sim.settings import Setting, Source
 from ejbd.sim.sweep import Kind, grid, sweep
 from ejbd.studies import plotting
-from ejbd.studies.paper import printed
+from ejbd.studies.paper.logs import logs_in
 
 AXES = {
     "delta": ("1", "1.2", "1.5", "2", "3"),
@@ -83,19 +82,6 @@ def reproduce_guard(
     names = {source.path.name: name for name, source in sources.items()}
     cells = [_cell(names[row["trace"]], row) for row in found]
     return _write(out, cells, rows)
-
-
-def logs_in(folder: Path) -> list[tuple[printed.PaperTrace, Path]]:
-    """Those of the paper's logs that are in a folder. Raises EjbError where none is."""
-    found = []
-    for known in printed.TRACES:
-        paths = sorted(path for path in folder.glob(f"{known.file}*") if ".swf" in path.name)
-        found += [(known, path) for path in paths[:1]]
-    if not found:
-        hint = "the logs are at https://www.cs.huji.ac.il/labs/parallel/workload/"
-        names = ", ".join(known.file for known in printed.TRACES)
-        raise EjbError(Code.INVALID, f"{folder} has none of the logs {names}", hint=hint)
-    return found
 
 
 def _cell(log: str, row: dict[str, Any]) -> Cell:

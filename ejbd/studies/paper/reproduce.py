@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ejbd.core.bundling.parameters import BundlingParameters, Order
-from ejbd.errors import Code, EjbError
 from ejbd.sim.metrics import (
     change,
     means,
@@ -19,6 +18,7 @@ from ejbd.sim.metrics import (
 from ejbd.sim.settings import Source, load
 from ejbd.sim.workload import RowRule, scaled_arrivals
 from ejbd.studies.paper import figures, printed
+from ejbd.studies.paper.logs import logs_in
 from ejbd.studies.paper.many import figures_10_and_11, later_and_earlier, tables_5_and_6, width_by_length
 from ejbd.studies.paper.report import MIN_ELASTIC, RUNS, Folder, TraceRuns, both, number, spread
 from ejbd.studies.paper.runs import EASY, EJB, TARGETS, PaperRuns
@@ -57,7 +57,7 @@ def reproduce_sc15(traces: Path, out: Path, *, limit: int | None = None) -> list
     How far it is, is told to what listens (`ejbd.sim.progress`). Raises EjbError where a log is not in the folder.
     """
     begin = time.perf_counter()
-    paths = {known.name: _log(traces, known.file) for known in printed.TRACES}
+    paths = {known.name: path for known, path in logs_in(traces, every=True)}
     folder = Folder(out)
     sources = {known.name: Source(paths[known.name], known.processors, RowRule.PYSS, limit) for known in printed.TRACES}
     play = PaperRuns(_cost() * sum(len(load(source)) for source in sources.values()))
@@ -86,14 +86,6 @@ def _cost() -> float:
     targets = 1 + len(OMAX) + len(LAMBDA_S) + len(DELTA) + len(BEYOND)
     ejb = 1 + len(RUNS) + len(ARRIVALS) + len(BEYOND_MULTI) * len(RUNS)
     return TARGETS * targets + EJB * ejb + EASY * (1 + len(ARRIVALS))
-
-
-def _log(folder: Path, begins: str) -> Path:
-    paths = sorted(path for path in folder.glob(f"{begins}*") if ".swf" in path.name)
-    if not paths:
-        hint = "the logs are at https://www.cs.huji.ac.il/labs/parallel/workload/"
-        raise EjbError(Code.INVALID, f"{folder} has no log {begins}*.swf", hint=hint)
-    return paths[0]
 
 
 def _table_2(folder: Folder, found: Sequence[TraceRuns]) -> None:

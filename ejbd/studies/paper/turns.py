@@ -14,7 +14,7 @@ from ejbd.sim.metrics import Outcome, change, paper_trim
 from ejbd.sim.report import markdown_table, write_csv
 from ejbd.sim.settings import Source, load
 from ejbd.sim.workload import Workload
-from ejbd.studies.paper.guard import logs_in
+from ejbd.studies.paper.logs import logs_in
 from ejbd.studies.paper.runs import EASY, EJB, PaperRuns
 from ejbd.studies.paper.stopping import FEW_JOBS, Stopping
 

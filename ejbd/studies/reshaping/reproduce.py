@@ -15,7 +15,7 @@ from ejbd.sim.report import markdown_table, write_csv
 from ejbd.sim.settings import Setting, Source
 from ejbd.sim.sweep import Kind, Point, sweep
 from ejbd.sim.workload import RowRule
-from ejbd.studies.paper.guard import logs_in
+from ejbd.studies.paper.logs import logs_in
 from ejbd.studies.paper.report import RUNS
 from ejbd.studies.reshaping.reference import ALL, BESIDE, CLOSE, LOGS, ONE, Row
 

@@ -14,7 +14,7 @@ from ejbd.sim import progress
 from ejbd.sim.report import markdown_table, write_csv
 from ejbd.sim.settings import Source, load
 from ejbd.sim.workload import Workload
-from ejbd.studies.paper.guard import logs_in
+from ejbd.studies.paper.logs import logs_in
 from ejbd.studies.speculative.gapplay import GapPlay
 from ejbd.studies.speculative.learning import Way, learned, longest_of_ten, mean_of_two, own, quantile, t_optimal
 from ejbd.studies.speculative.raiseplay import RaisePlay

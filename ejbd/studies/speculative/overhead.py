@@ -28,7 +28,7 @@ from ejbd.sim.targets import run_targets
 from ejbd.sim.workload import RowRule, Workload
 from ejbd.sim.world import FloatArray, Learned
 from ejbd.studies.paper import printed
-from ejbd.studies.paper.guard import logs_in
+from ejbd.studies.paper.logs import logs_in
 from ejbd.studies.speculative.learning import QUANTUM_S, Asked, Group, Laws
 
 PLANNED = 0.95  # of the runs are to be over by what a job is planned with, as live

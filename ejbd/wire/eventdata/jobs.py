@@ -15,12 +15,13 @@ class JobStep(Step):
 
 class JobReceived(TypedDict):
     """What a submission has become. `code`: of the reason, where it has one. `elements`: of an elastic array,
-    its indices; `array`, `index`: of an element."""
+    its indices; `array`, `index`: of an element. `notes`: what its user was told then."""
 
     queue: str
     elastic: bool
     reason: str
     code: NotRequired[str]
+    notes: NotRequired[list[str]]
     elements: NotRequired[str]
     array: NotRequired[str]
     index: NotRequired[int]
