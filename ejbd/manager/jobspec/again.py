@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ejbd.manager.jobspec.beside import is_assignment
-from ejbd.manager.jobspec.endsignal import EndSignal
 from ejbd.manager.jobspec.findings import Given, Refusal, shortened
+from ejbd.options.signals import EndSignal
 
 WORDS = ("requeue", "no-requeue")
 """What a user says of it: sbatch's --requeue and --no-requeue, and `-r y` and `-r n` of #PBS lines."""
