@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import gc
 import json
 import logging
@@ -109,7 +110,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
     from ejbd.store.store import Store
     from ejbd.web.app import install
 
-    settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    _make_state_dir(settings.state_dir)
     store = Store(settings.url_of_database)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -312,6 +313,18 @@ def _keep(options: argparse.Namespace, settings: Settings) -> int:
         backup.restore(url, options.file, replace=options.replace)
         print(f"{place(url)} is what {options.file} holds; ejbd upgrades its tables when it starts")
     return 0
+
+
+def _make_state_dir(folder: Path) -> None:
+    """Raises EjbError (INVALID) where it cannot be made, or nothing can be written there."""
+    try:
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        hint = "set state_dir, XDG_STATE_HOME or HOME to a folder of this user's"
+        message = f"the state folder {folder} cannot be used: {error.strerror}"
+        raise EjbError(Code.INVALID, message, where="state_dir", hint=hint) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,14 @@ STATES = {
     "waiting": JobState.PENDING,
     "running": JobState.RUNNING,
     "ending": JobState.RUNNING,
+    "unknown": JobState.UNKNOWN,  # it becomes one of the others: EJB goes on asking
     "completed": JobState.COMPLETED,
     "cancelled": JobState.CANCELLED,
     "timeout": JobState.TIMEOUT,
     "failed": JobState.FAILED,
 }
+PATIENCE_S = 600.0  # that a daemon may be away while something is submitted
+NO_JOB = 3  # exit code of `ejb`: there is no such job
 
 
 class EjbProvider(ExecutionProvider, RepresentationMixin):  # type: ignore[misc,unused-ignore]
@@ -64,17 +69,37 @@ class EjbProvider(ExecutionProvider, RepresentationMixin):  # type: ignore[misc,
         script.write_text(f"#!/bin/bash\n{self.worker_init}\n{started}\n")
         words = ["submit", "--parsable", "-J", job_name, "-n", str(self.processors), "-t", self.walltime]
         output = ["-o", str(folder / f"{job_name}.out")]
-        job = _ejb(*words, *output, *self.options, str(script)).strip()
+        # Under one key it is one job, however often it has to be said.
+        words += ["--idempotency-key", uuid.uuid4().hex]
+        job = _ejb(*words, *output, *self.options, str(script), patience_s=PATIENCE_S).strip()
         self.resources[job] = {"job_id": job}
         return job
 
     def status(self, job_ids: Sequence[object]) -> Sequence[JobStatus]:
-        """How each job is."""
-        return [JobStatus(STATES[json.loads(_ejb("status", str(job), "--json"))["state"]]) for job in job_ids]
+        """How each job is: as long as no daemon answers, as it was, so that one that is started again ends no block."""
+        return [JobStatus(self._state(job)) for job in job_ids]
+
+    def _state(self, job: object) -> JobState:
+        known = self.resources[job]
+        try:
+            known["state"] = STATES[json.loads(_ejb("status", str(job), "--json"))["state"]]
+        except subprocess.CalledProcessError as error:
+            if error.returncode == NO_JOB:
+                known["state"] = JobState.MISSING
+        except subprocess.TimeoutExpired:
+            pass
+        return known.get("state", JobState.PENDING)
 
     def cancel(self, job_ids: Sequence[object]) -> Sequence[bool]:
         """End jobs; for each, whether it was there to be ended."""
-        return [subprocess.run(["ejb", "cancel", str(job)], check=False).returncode == 0 for job in job_ids]
+        return [self._cancel(job) for job in job_ids]
+
+    def _cancel(self, job: object) -> bool:
+        try:
+            _ejb("cancel", str(job), patience_s=60.0)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return False
+        return True
 
     @property
     def label(self) -> str:
@@ -85,5 +110,13 @@ class EjbProvider(ExecutionProvider, RepresentationMixin):  # type: ignore[misc,
         return 5  # seconds
 
 
-def _ejb(*words: str) -> str:
-    return subprocess.run(["ejb", *words], check=True, capture_output=True, text=True, timeout=60).stdout
+def _ejb(*words: str, patience_s: float = 0.0) -> str:
+    """What `ejb` prints. As long as no daemon answers (code 9) it is said again, for `patience_s`."""
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            return subprocess.run(["ejb", *words], check=True, capture_output=True, text=True, timeout=60).stdout
+        except subprocess.CalledProcessError as error:
+            if error.returncode != 9 or time.monotonic() > until:
+                raise
+        time.sleep(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
@@ -59,6 +59,10 @@ class JobFilter(Api):
     mine: Annotated[bool, Field(description="one's own alone, for operators too")] = False
     alive: Annotated[bool | None, Field(description="true: those that have not ended; false: those that have")] = None
     name: Annotated[str | None, Field(max_length=4096, pattern=NAME)] = None
+    name_part: Annotated[
+        str | None,
+        Field(max_length=4096, pattern=NAME, description="stands anywhere in the name, in capitals or not"),
+    ] = None
     array: Annotated[
         str | None,
         Field(max_length=64, pattern=SELECTION, description="the elements of this array; else none are listed"),
@@ -116,15 +120,29 @@ async def list_jobs(manager: Manager, caller: Caller, query: Annotated[JobFilter
     return await manager.store.read(look)
 
 
-async def list_rows(manager: ManagerPort, caller: Principal, query: JobFilter) -> tuple[list[JobRow], int | None]:
-    """The same as rows of a list that is looked at, without asking for numbers; and the `before` of the next page."""
+async def list_rows(
+    manager: ManagerPort, caller: Principal, query: JobFilter, order: str = "", offset: int = 0
+) -> RowPage:
+    """The same as rows of a list that is looked at, without asking for numbers; `order` is of `queries.list_jobs`."""
     _may_see(caller, query)
 
-    def look(session: Session) -> tuple[list[JobRow], int | None]:
-        page, older = _page(session, caller, query, [ROW_HAS])
-        return job_rows(page, session), older
+    def look(session: Session) -> RowPage:
+        page, older = _page(session, caller, query, [ROW_HAS], order, offset)
+        filters = queries.job_filters(**_filters(caller, query))
+        counts, in_use = queries.count_by_state(session, filters), queries.processors_in_use(session, filters)
+        return RowPage(job_rows(page, session), older, counts, in_use)
 
     return await manager.store.read(look)
+
+
+class RowPage(NamedTuple):
+    """Rows of a list, and the `before` of the next page; how many jobs in all it has, by state, and the processors
+    that these use."""
+
+    rows: list[JobRow]
+    older: int | None
+    counts: dict[JobState, int]
+    in_use: int
 
 
 def _may_see(caller: Principal, query: JobFilter) -> None:
@@ -138,11 +156,13 @@ def _listed_of(caller: Principal, query: JobFilter) -> str | None:
 
 
 def _page(
-    session: Session, caller: Principal, query: JobFilter, options: Sequence[ExecutableOption] = ()
+    session: Session,
+    caller: Principal,
+    query: JobFilter,
+    options: Sequence[ExecutableOption] = (),
+    order: str = "",
+    offset: int = 0,
 ) -> tuple[Sequence[Job], int | None]:
-    states = set(query.state or JobState)
-    if query.alive is not None:
-        states &= LIVING_JOB if query.alive else TERMINAL_JOB
     between = array = None
     if query.array is not None:
         array = queries.resolve_job(session, query.array, caller.user, all_users=caller.sees_all)
@@ -150,10 +170,9 @@ def _page(
         between = queries.resolve_range(session, query.select, caller.user, all_users=caller.sees_all)
     jobs = queries.list_jobs(
         session,
-        user=_listed_of(caller, query),
-        states=states if len(states) < len(JobState) else None,
-        queue=query.queue,
-        name=query.name,
+        **_filters(caller, query),
+        order=order,
+        offset=offset,
         array=None if array is None else array.id,
         between=between,
         limit=query.limit + 1,
@@ -162,6 +181,19 @@ def _page(
     )
     page = jobs[: query.limit]
     return page, page[-1].seq if len(jobs) > len(page) else None
+
+
+def _filters(caller: Principal, query: JobFilter) -> dict[str, Any]:
+    states = set(query.state or JobState)
+    if query.alive is not None:
+        states &= LIVING_JOB if query.alive else TERMINAL_JOB
+    return {
+        "user": _listed_of(caller, query),
+        "states": states if len(states) < len(JobState) else None,
+        "queue": query.queue,
+        "name": query.name,
+        "name_part": query.name_part,
+    }
 
 
 def _numbered(session: Session, numbers: Sequence[str], user: str | None) -> list[Job]:

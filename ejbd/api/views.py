@@ -85,10 +85,14 @@ class JobRow(NamedTuple):
     submit_s: float
     start_s: float | None
     end_s: float | None  # it ended, or is to end
+    number: str | None
+    reason: str
+    planned_s: float | None  # its J0 is planned to start then
 
 
 ROW_HAS = load_only(
     *(Job.seq, Job.id, Job.name, Job.user, Job.queue, Job.state, Job.kind, Job.held, Job.processes, Job.walltime_s),
+    *(Job.number, Job.reason, Job.rigid_start_s),
     *(Job.submit_s, Job.start_s, Job.end_s, Job.expected_completion_s, Job.work_s, Job.work_rate, Job.work_as_of_s),
     raiseload=True,
 )
@@ -102,6 +106,7 @@ def job_rows(jobs: Sequence[Job], session: Session) -> list[JobRow]:
             *(job.id, job.name, job.user, job.queue, JobState(job.state), job.held, held.get(job.id, 0)),
             *(job.processes, share_done(job, now, counts.get(job.id)), job.submit_s, job.start_s),
             job.expected_completion_s if (end_s := ended_s(job)) is None else end_s,
+            *(job.number, job.reason, job.rigid_start_s),
         )
         for job in jobs
     ]

@@ -316,6 +316,18 @@ class TellsChanges(Protocol):
 
 
 @runtime_checkable
+class SendsSignals(Protocol):
+    """A batch system with an adapter that sends signals, for there is no command of its own that a user could type."""
+
+    async def signal(self, identity: Identity, id: str, number: int, to: str) -> None:
+        """Send a signal to what its launcher has started (`ranks`), to the `script`, or to `all` of a running job.
+
+        A job that has ended or is not known is not an error. Raises BatchError.
+        """
+        ...
+
+
+@runtime_checkable
 class TellsRules(Protocol):
     """A batch system that tells the limits of all users, accounts and QOS, for a replay of a past day."""
 

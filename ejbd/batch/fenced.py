@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ejbd.batch.base import BatchSystem
 
-ACTS = frozenset({"submit", "cancel", "update", "reduce", "set_aside"})
+ACTS = frozenset({"submit", "cancel", "update", "reduce", "set_aside", "signal"})
 
 
 class _Fenced:

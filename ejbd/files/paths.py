@@ -8,8 +8,10 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from ejbd.errors import Code, EjbError
 
 SOCKET_NAME = "ejbd.sock"
 PORTS = "ports"  # of a state folder: the ports that were taken where any would do, by the addresses as they were given
@@ -17,11 +19,25 @@ TLS_PORT = "tls "  # before the address of what is encrypted
 LONGEST_SOCKET_PATH = 107 - len(".new")  # bytes in sockaddr_un, and what it is called until it listens
 
 
+def user_folder(variable: str, below_home: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder for a user's files of one kind: `$variable` (`XDG_STATE_HOME`), else `below_home` of the home.
+
+    The home is `$HOME`, or what the account says. A variable that is empty, or no absolute path, says nothing.
+    Raises EjbError (INVALID) where nothing says where the home is.
+    """
+    for name, below in ((variable, ""), ("HOME", below_home)):
+        if environ.get(name, "").startswith("/"):
+            return Path(environ[name]) / below
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir) / below_home
+    except KeyError:
+        message = f"neither {variable} nor HOME is an absolute path, and user {os.getuid()} has no account"
+        raise EjbError(Code.INVALID, message, hint="set HOME") from None
+
+
 def default_state_dir() -> Path:
-    """XDG state folder of this user: `$XDG_STATE_HOME/ejbd`, else `~/.local/state/ejbd`."""
-    base = os.environ.get("XDG_STATE_HOME")
-    home = Path(base) if base else Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local" / "state"
-    return home / "ejbd"
+    """`$XDG_STATE_HOME/ejbd`, else `~/.local/state/ejbd`."""
+    return user_folder("XDG_STATE_HOME", ".local/state") / "ejbd"
 
 
 def distrusted(folder: Path) -> str:

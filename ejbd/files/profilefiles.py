@@ -6,14 +6,15 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ejbd.files.paths import user_folder
+
 MOST_SENT_BYTES = 64 << 10  # of all profiles together that go with one submission
 MOST_SENT = 32
 
 
 def own_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """A user's profiles: `$XDG_CONFIG_HOME/ejb/profiles`, else `~/.config/ejb/profiles`."""
-    base = environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "ejb" / "profiles"
+    return user_folder("XDG_CONFIG_HOME", ".config", environ) / "ejb" / "profiles"
 
 
 def to_send(folder: Path, left_out: Callable[[str], None]) -> dict[str, str]:

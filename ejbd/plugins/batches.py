@@ -91,7 +91,8 @@ class BatchTraits:
     meanwhile is not touched by that. `arrays`: one that is passed through is handed on as an array; elsewhere each of
     its elements is. `begins_alone`: a J0's script takes its workers' place where no daemon answers.
     `begins_at_once`: it can run the job's own script before any worker. `dependencies`: it waits itself for jobs that
-    are named by its numbers; elsewhere EJB does.
+    are named by its numbers; elsewhere EJB does. `signals`: the adapter sends signals to jobs that it runs
+    (:class:`ejbd.batch.base.SendsSignals`); elsewhere its own command does.
     """
 
     command_s: float
@@ -106,6 +107,7 @@ class BatchTraits:
     begins_alone: bool = False
     begins_at_once: bool = False
     dependencies: bool = True
+    signals: bool = False
 
 
 class NoSettings(BaseModel):
@@ -146,6 +148,7 @@ def _local(own: LocalSettings) -> BatchTraits:
         withholds=True,
         begins_alone=True,
         dependencies=False,
+        signals=True,
     )
 
 

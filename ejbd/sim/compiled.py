@@ -20,6 +20,7 @@ from typing import Any
 
 from ejbd.core import kernel as of_core
 from ejbd.core.kernel import is_kernel
+from ejbd.files.paths import user_folder
 from ejbd.sim import progress
 
 PLAIN = "EJB_SIM_PLAIN"  # set: kernels run as plain Python
@@ -94,8 +95,7 @@ def _folder() -> Path:
     where = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256(f"{versions} {where} {core}".encode())
     digest.update(source_digest(Path(__file__).parent, word=of_core.__name__.encode()).encode())
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "ejb" / f"kernels-{digest.hexdigest()[:16]}"
+    return user_folder("XDG_CACHE_HOME", ".cache") / "ejb" / f"kernels-{digest.hexdigest()[:16]}"
 
 
 def _done_mark(function: Callable[..., object]) -> Path:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Select, bindparam, case, func, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.base import ExecutableOption
 
@@ -47,32 +48,88 @@ def list_jobs(
     states: Collection[JobState] | None = None,
     queue: str | None = None,
     name: str | None = None,
+    name_part: str | None = None,
     array: str | None = None,
     between: tuple[int, int] | None = None,
     limit: int = 100,
     before_seq: int | None = None,
+    order: str = "",
+    offset: int = 0,
     options: Sequence[ExecutableOption] = (),
 ) -> Sequence[Job]:
     """Jobs, newest first. The next page is the one `before_seq` of the last job of this one.
 
-    `between`: the `seq` of two jobs, both of which are meant, too. Elements are listed of one `array` alone: otherwise
-    the job stands for them that the array is.
+    `name_part` stands anywhere in the name, in capitals or not. `between`: the `seq` of two jobs, both of which are
+    meant, too. Elements are listed of one `array` alone: otherwise the job stands for them that the array is.
+
+    `order`: by a key of :data:`ORDERS`, from the greatest on with a `-` before it; what has no such value comes last.
+    Then the next page is the one with the `offset` behind it.
     """
-    query = select(Job).order_by(Job.seq.desc()).limit(limit).options(*options)
-    query = query.where(Job.array_id.is_(None) if array is None else Job.array_id == array)
-    if name is not None:
-        query = query.where(Job.name == name)
+    by = ORDERS.get(order.removeprefix("-"))
+    keys = [Job.seq.desc()]
+    if by is not None:
+        keys = [(by.desc() if order.startswith("-") else by.asc()).nulls_last(), *keys]
+    query = select(Job).order_by(*keys).limit(limit).offset(offset or None).options(*options)
+    filters = job_filters(user=user, states=states, queue=queue, name=name, name_part=name_part, array=array)
+    query = query.where(*filters)
     if between is not None:
         query = query.where(Job.seq.between(*between))
-    if user is not None:
-        query = query.where(Job.user == user)
-    if states is not None:
-        query = query.where(Job.state.in_([state.value for state in states]))
-    if queue is not None:
-        query = query.where(Job.queue == queue)
     if before_seq is not None:
         query = query.where(Job.seq < before_seq)
     return session.scalars(query).all()
+
+
+ORDERS: Mapping[str, ColumnElement[Any]] = {
+    "name": func.lower(Job.name),
+    "state": Job.state.expression,
+    "user": Job.user.expression,
+    "queue": Job.queue.expression,
+    "width": Job.processes.expression,
+    "submitted": Job.submit_s.expression,
+    "started": Job.start_s.expression,
+    "ends": func.coalesce(Job.end_s, Job.expected_completion_s),
+}
+"""By what a list of jobs can be ordered."""
+
+
+def job_filters(
+    *,
+    user: str | None = None,
+    states: Collection[JobState] | None = None,
+    queue: str | None = None,
+    name: str | None = None,
+    name_part: str | None = None,
+    array: str | None = None,
+) -> list[ColumnElement[bool]]:
+    """What a job has to meet for a list (see :func:`list_jobs`)."""
+    found = [Job.array_id.is_(None) if array is None else Job.array_id == array]
+    if name is not None:
+        found.append(Job.name == name)
+    if name_part is not None:
+        found.append(Job.name.icontains(name_part, autoescape=True))
+    if user is not None:
+        found.append(Job.user == user)
+    if states is not None:
+        found.append(Job.state.in_([state.value for state in states]))
+    if queue is not None:
+        found.append(Job.queue == queue)
+    return found
+
+
+def count_by_state(session: Session, filters: Sequence[ColumnElement[bool]]) -> dict[JobState, int]:
+    """How many jobs meet the filters, by their states."""
+    rows = session.execute(select(Job.state, func.count()).where(*filters).group_by(Job.state))
+    return {JobState(state): count for state, count in rows}
+
+
+def processors_in_use(session: Session, filters: Sequence[ColumnElement[bool]]) -> int:
+    """Processors of the running subjobs of the jobs that meet the filters, and of their elements."""
+    jobs = select(Job.id).where(*filters, Job.state.not_in(TERMINAL_JOB))
+    with_elements = select(Job.id).where(or_(Job.id.in_(jobs), Job.array_id.in_(jobs)))
+    of_them = select(func.sum(Subjob.processors)).where(
+        Subjob.state == SubjobState.RUNNING, Subjob.job_id.in_(with_elements)
+    )
+    return session.scalar(of_them) or 0
 
 
 def resolve_job(session: Session, selector: str, user: str, *, all_users: bool = False) -> Job:

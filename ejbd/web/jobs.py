@@ -19,6 +19,7 @@ from ejbd.api.models import JobDetail
 from ejbd.api.selecting import Selector
 from ejbd.api.views import JobRow
 from ejbd.core.progress import degree
+from ejbd.store.queries import ORDERS
 from ejbd.web.render import ENVIRONMENT, html, share
 from ejbd.web.shared import Shared
 from ejbd.wire.states import JobState
@@ -41,14 +42,23 @@ class Filters:
     user: str
     mine: bool
     limit: int
+    sort: str
 
     def address(self, **more: object) -> str:
-        """The same list, from another job on."""
-        asked = {"which": self.which, "queue": self.queue, "name": self.name, "user": self.user}
+        """The same list, from another job on, or in another order."""
+        asked = {"which": self.which, "queue": self.queue, "name": self.name, "user": self.user, "sort": self.sort}
         words = {key: value for key, value in {**asked, **more}.items() if value}
         words |= {"mine": "true"} if self.mine else {}
         words |= {"limit": str(self.limit)} if self.limit != SHOWN else {}
         return "/web/jobs" + (f"?{urlencode(words)}" if words else "")
+
+    def by(self, key: str) -> str:
+        """The same list in the order of a column; once more: the other way round."""
+        return self.address(sort=f"-{key}" if self.sort == key else key)
+
+    def direction(self, key: str) -> str:
+        """Which way the list goes by that column, in the words of `aria-sort`."""
+        return {key: "ascending", f"-{key}": "descending"}.get(self.sort, "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,9 @@ class Row:
     submit_s: float
     start_s: float | None
     end_s: float | None
+    number: str | None
+    reason: str
+    planned_s: float | None
 
     @classmethod
     def of(cls, job: JobRow, sees_all: bool) -> Row:
@@ -83,15 +96,35 @@ class Row:
             submit_s=job.submit_s,
             start_s=job.start_s,
             end_s=job.end_s,
+            number=job.number,
+            reason=describe_waiting(job),
+            planned_s=job.planned_s if job.state in _WAITS else None,
         )
+
+
+_WAITS = (JobState.RECEIVED, JobState.WAITING)
+MOST_OF_A_REASON = 120
+
+
+def describe_waiting(job: JobRow) -> str:
+    """Why a job does not run, or ended otherwise than well; "" where there is nothing to say."""
+    if job.held and job.state in _WAITS:
+        return "held by its user"
+    reason = job.reason.partition("\n")[0]
+    reason = reason if len(reason) <= MOST_OF_A_REASON else reason[: MOST_OF_A_REASON - 1] + "…"
+    return reason or ("waits for processors" if job.state in _WAITS and job.planned_s is None else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The rows of a list, and the address of the older ones."""
+    """The rows of a list, the address of what follows, and what the whole of the list comes to."""
 
     rows: Markup
     older: str | None
+    total: int
+    running: int
+    waiting: int
+    in_use: int
 
 
 @lru_cache(KEPT_ROWS)
@@ -115,27 +148,39 @@ async def listed(
     mine: bool = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = SHOWN,
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+    sort: Text = "",
+    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
 ) -> Response:
-    """Jobs, newest first. `which` is a state, `living` or `ended`."""
-    filters = Filters(which, queue, name, user, mine, limit)
+    """Jobs, newest first, or by the column `sort`. `which` is a state, `living` or `ended`; `name` a part of names."""
+    sort = sort if sort.removeprefix("-") in ORDERS else ""
+    filters = Filters(which, queue, name, user, mine, limit, sort)
     query = jobs.JobFilter(
         state=tuple(state for state in JobState if state.value == which),
         alive={"living": True, "ended": False}.get(which),
         queue=queue or None,
-        name=name or None,
+        name_part=name or None,
         user=user or None,
         mine=mine,
         limit=limit,
-        before=before,
+        before=None if sort else before,
     )
 
     async def look() -> Listed:
-        found, older = await jobs.list_rows(manager, caller, query)
-        rows = Markup("").join([_row(Row.of(job, caller.sees_all)) for job in found])
-        return Listed(rows, None if older is None else filters.address(before=older))
+        page = await jobs.list_rows(manager, caller, query, sort, offset if sort else 0)
+        rows = Markup("").join([_row(Row.of(job, caller.sees_all)) for job in page.rows])
+        more = {"offset": offset + limit} if sort else {"before": page.older}
+        counts = page.counts
+        return Listed(
+            rows,
+            None if page.older is None else filters.address(**more),
+            total=sum(counts.values()),
+            running=sum(counts.get(state, 0) for state in (JobState.RUNNING, JobState.ENDING)),
+            waiting=sum(counts.get(state, 0) for state in _WAITS),
+            in_use=page.in_use,
+        )
 
     lists: Shared[Listed] = request.app.state.lists
-    found = await lists.get((caller.sees_all, caller.user, filters, before), look)
+    found = await lists.get((caller.sees_all, caller.user, filters, before, offset), look)
     states = ["living", "ended", *JobState]
     return html("jobs.html", (request, caller), found=found, filters=filters, states=states)
 

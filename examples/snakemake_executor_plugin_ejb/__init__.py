@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
+import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ from snakemake_interface_executor_plugins.settings import (  # type: ignore[impo
 )
 
 MINUTES = 10  # of a rule that says no runtime
+PATIENCE_S = 600.0  # that a daemon may be away while a job is submitted
+NO_DAEMON, NO_JOB = 9, 3  # exit codes of `ejb`
 WORDS = {"elastic": "--elastic", "engine": "--engine", "profile": "--profile", "queue": "-p"}
 
 
@@ -59,10 +63,11 @@ class Executor(RemoteExecutor):  # type: ignore[misc,unused-ignore]
         for name, option in WORDS.items():
             if asked.get(name):
                 words += [option, str(asked.get(name))]
-        words += ["-o", f"{script}.out", str(script)]
+        # Under one key it is one job, however often it has to be said.
+        words += ["--idempotency-key", uuid.uuid4().hex, "-o", f"{script}.out", str(script)]
         told = SubmittedJobInfo(job, aux={"script": script})
         try:
-            told.external_jobid = _ejb(*words).strip()
+            told.external_jobid = _ejb(*words, patience_s=PATIENCE_S).strip()
         except subprocess.CalledProcessError as refused:
             self.report_job_error(told, msg=f"EJB did not take it: {refused.stderr}")
             return
@@ -70,9 +75,10 @@ class Executor(RemoteExecutor):  # type: ignore[misc,unused-ignore]
         self.report_job_submission(told)
 
     async def check_active_jobs(self, active_jobs: list[Any]) -> AsyncGenerator[Any, None]:
+        """A daemon that is started again ends no workflow: a job that cannot be asked about runs."""
         for one in active_jobs:
             async with self.status_rate_limiter:
-                found = json.loads(_ejb("status", one.external_jobid, "--json"))
+                found = _found(one.external_jobid)
             if found["state"] == "completed":
                 self.report_job_success(one)
             elif found["state"] in ("failed", "cancelled", "timeout"):
@@ -85,6 +91,27 @@ class Executor(RemoteExecutor):  # type: ignore[misc,unused-ignore]
             subprocess.run(["ejb", "cancel", one.external_jobid], check=False, capture_output=True, timeout=60)
 
 
-def _ejb(*words: str) -> str:
+def _found(id: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(_ejb("status", id, "--json"))
+    except subprocess.CalledProcessError as error:
+        gone = error.returncode == NO_JOB
+        return {"id": id, "state": "failed" if gone else "running", "reason": "EJB knows no such job"}
+    except subprocess.TimeoutExpired:
+        return {"id": id, "state": "running"}
+    return found
+
+
+def _ejb(*words: str, patience_s: float = 0.0) -> str:
+    """What `ejb` prints. As long as no daemon answers it is said again, for `patience_s`."""
     env = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
-    return subprocess.run(["ejb", *words], check=True, capture_output=True, text=True, timeout=60, env=env).stdout
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            return subprocess.run(
+                ["ejb", *words], check=True, capture_output=True, text=True, timeout=60, env=env
+            ).stdout
+        except subprocess.CalledProcessError as error:
+            if error.returncode != NO_DAEMON or time.monotonic() > until:
+                raise
+        time.sleep(1)

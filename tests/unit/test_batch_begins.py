@@ -15,7 +15,6 @@ from ejbd.batch.local.jobs import Job
 from ejbd.batch.pbs.commands import Qsub
 from ejbd.batch.pbs.states import Dialect
 from ejbd.batch.slurm.commands import BeginsIn, Sbatch
-from ejbd.core.easy import ActiveJob
 from ejbd.core.view import BatchState
 from ejbd.errors import BatchError
 
@@ -36,8 +35,8 @@ def job(id: int, processors: int, walltime_s: float, begin_s: float = 0.0) -> Jo
     return Job(id, "job", "", "u", processors, walltime_s, state, 100.0, begin_s=begin_s)
 
 
-def starts(starting: list[Job], kept: list[Job], active: list[ActiveJob], free: int) -> list[int]:
-    return [found.id for found in beside(starting, kept, active, free, 1000.0)]
+def starts(starting: list[Job], kept: list[Job], active: list[Job], free: int) -> list[int]:
+    return [found.id for found, _ in beside([(one, ()) for one in starting], kept, active, free, 1000.0)]
 
 
 def test_slurm_is_told_in_how_many_whole_seconds() -> None:
@@ -70,8 +69,8 @@ def test_those_that_start_together_count_beside_each_other() -> None:
 
 def test_what_ends_in_time_is_free_at_a_begin() -> None:
     kept = [job(1, 6, 100.0, begin_s=1060.0)]
-    assert starts([job(2, 4, 900.0)], kept, [ActiveJob("9", 4, 1050.0)], 6) == [2]
-    assert starts([job(2, 4, 900.0)], kept, [ActiveJob("9", 4, 1070.0)], 6) == []
+    assert starts([job(2, 4, 900.0)], kept, [replace(job(9, 4, 50.0), end_s=1050.0)], 6) == [2]
+    assert starts([job(2, 4, 900.0)], kept, [replace(job(9, 4, 70.0), end_s=1070.0)], 6) == []
 
 
 @pytest.mark.parametrize("begin_s", [None, 0.0, 990.0, 1060.0])

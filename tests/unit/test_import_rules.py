@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "workflow": {"core", "errors"},  # plan files: read by the daemon, the command line and the simulator
     "wire": set(),
-    "files": set(),
+    "files": {"errors"},
     "options": {"errors"},
     "log": {"wire"},
     "release": set(),

@@ -113,7 +113,17 @@ async def test_a_site_that_ends_such_jobs_does_unless_the_job_says_otherwise(
     assert live.job(second).state == becomes and NEVER in live.job(second).reason
 
 
-async def test_what_the_batch_system_is_to_end_it_is_told(live: LiveWorld) -> None:
+@pytest.fixture
+def waits(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> LiveWorld:
+    """The batch system of this world waits for jobs itself, as Slurm does."""
+    kind = live.settings.batch_kind
+    able = replace(kind, traits=lambda own: replace(kind.traits(own), dependencies=True))
+    monkeypatch.setattr(type(live.settings), "batch_kind", property(lambda _: able))
+    return live
+
+
+async def test_what_the_batch_system_is_to_end_it_is_told(waits: LiveWorld) -> None:
+    live = waits
     await live.poll()
     job = await submit(live, "--dependency=afterok:987654", "--kill-on-invalid-dep=yes")
     assert live.job(job).spec["wants"]["first"] == ["--dependency=afterok:987654", "--kill-on-invalid-dep=yes"]
@@ -170,7 +180,22 @@ async def test_a_singleton_waits_for_no_other_users_job_of_its_name(live: LiveWo
     assert live.job(await submit(live, "--dependency=singleton")).state == state
 
 
-async def test_numbers_are_the_batch_systems_unless_a_script_knows_itself_by_them(live: LiveWorld) -> None:
+async def test_where_the_batch_system_waits_for_nothing_all_numbers_are_ejbs(live: LiveWorld) -> None:
+    """A passed-through job's, too. A number of none is passed over, as Slurm passes over what it does not know."""
+    await live.poll()
+    first = await submit(live, elastic="off")
+    number = live.subjobs(first)[0].batch_id
+    second = await submit(live, f"--dependency=afterok:{number},afterok:987654", elastic="off")
+    assert live.job(second).reason == f"Dependency: afterok:{first}"
+    assert live.job(second).spec["asked"]["options"][-1] == "--dependency=" and not live.subjobs(second)
+    at_once = await submit(live, f"--dependency=afterok:{number}?afterok:987654", elastic="off")
+    assert live.subjobs(at_once) and not live.job(at_once).reason
+    await moves_to(live, first, *WELL)
+    assert live.subjobs(second)
+
+
+async def test_numbers_are_the_batch_systems_unless_a_script_knows_itself_by_them(waits: LiveWorld) -> None:
+    live = waits
     await live.poll()
     first = await submit(live)
     number = live.subjobs(first)[0].batch_id

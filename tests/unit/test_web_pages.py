@@ -19,6 +19,7 @@ from ejbd.api.signin import GOOD_S, MOST, Links
 from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.store.models import Event, OtherDay, OtherReplay, Subjob
+from ejbd.store.queries import ORDERS
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
 from tests.fakes.port import subjob_row
@@ -229,14 +230,64 @@ def test_what_turns_or_hides_text_is_shown_by_its_escape_and_sent_back_as_it_was
 
 def test_filters_stay_in_the_address(server: ApiServer, ada: httpx.Client) -> None:
     submit(server, "ada", "wanted")
-    submit(server, "ada", "unwanted")
+    submit(server, "ada", "other")
     text = ada.get("/web/jobs", params={"name": "wanted", "which": "living", "limit": 1}).text
-    assert ">wanted<" in text and ">unwanted<" not in text
+    assert ">wanted<" in text and ">other<" not in text
     assert 'hx-get="/web/jobs?name=wanted&amp;which=living&amp;limit=1"' in text
     submit(server, "ada", "wanted")
     text = ada.get("/web/jobs", params={"name": "wanted", "limit": 1}).text
     older = re.search(r'href="(/web/jobs\?[^"]*before=\d+[^"]*)"', text)
     assert older is not None and ">wanted<" in ada.get(older[1].replace("&amp;", "&")).text
+
+
+def names_in(text: str) -> list[str]:
+    return re.findall(r'<bdi class="short">([^<]*)</bdi>', text)
+
+
+def test_a_name_is_found_by_a_part_of_it(server: ApiServer, ada: httpx.Client) -> None:
+    for name in ("wide-solver", "narrow", "50%_off"):
+        submit(server, "ada", name)
+    for part, found in {"wide": ["wide-solver"], "SOLV": ["wide-solver"], "%": ["50%_off"], "_": ["50%_off"]}.items():
+        assert names_in(ada.get("/web/jobs", params={"name": part}).text) == found
+        answer = ada.get("/v1/jobs", params={"name_part": part, "limit": 1}).json()
+        assert [job["name"] for job in answer["jobs"]] == found and answer["next"] is None
+    assert ada.get("/v1/jobs", params={"name": "wide"}).json()["jobs"] == [], "the name itself is another question"
+
+
+def test_a_list_is_ordered_by_its_columns_and_says_what_it_comes_to(
+    server: ApiServer, ada: httpx.Client, otto: httpx.Client
+) -> None:
+    def shown(client: httpx.Client, **more: object) -> str:
+        return client.get("/web/jobs", params={"queue": "ordered", **more}).text
+
+    first = submit(server, "ada", "beta", queue="ordered", state="running", start_s=time.time() - 600)
+    submit(server, "ada", "Alpha", queue="ordered")
+    submit(server, "bob", "gamma", queue="ordered")
+    runs(server, first, "4711", ["n1"], 8)
+    text = shown(otto)
+    assert names_in(text) == ["gamma", "Alpha", "beta"] and 'href="/web/jobs?queue=ordered&amp;sort=name"' in text
+    assert "3 jobs: 1 running on 8 processors, 2 waiting, 0 others." in text
+    assert "2 jobs: 1 running on 8 processors, 1 waiting, 0 others." in shown(ada)
+    ordered = shown(otto, sort="name", limit=2)
+    assert names_in(ordered) == ["Alpha", "beta"] and 'aria-sort="ascending"' in ordered
+    assert 'href="/web/jobs?queue=ordered&amp;sort=-name&amp;limit=2"' in ordered
+    more = re.search(r'id="older" href="([^"]*)"', ordered)
+    assert more is not None and names_in(otto.get(more[1].replace("&amp;", "&")).text) == ["gamma"]
+    assert names_in(shown(otto, sort="-name")) == ["gamma", "beta", "Alpha"]
+    for way in ("started", "-started"):
+        assert names_in(shown(otto, sort=way))[0] == "beta", "those without a time come last"
+    assert names_in(shown(otto, sort="seq;--")) == ["gamma", "Alpha", "beta"]
+    for key in ORDERS:
+        assert len(names_in(shown(otto, sort=key))) == 3
+
+
+def test_a_row_says_why_a_job_waits_and_which_number_it_has(server: ApiServer, ada: httpx.Client) -> None:
+    values = {"number": "4711", "reason": "Dependency: afterok:1a2b3c4d"}
+    submit(server, "ada", "waits-for", **values)
+    submit(server, "ada", "waits-held", held=True, **values)
+    text = ada.get("/web/jobs", params={"name": "waits-for"}).text
+    assert '<td class="minor">4711</td>' in text and "Dependency: afterok:1a2b3c4d" in text
+    assert "held by its user" in ada.get("/web/jobs", params={"name": "waits-held"}).text
 
 
 def test_jobs_of_others_are_processors_without_a_name(server: ApiServer, ada: httpx.Client, otto: httpx.Client) -> None:

@@ -192,6 +192,11 @@ class LocalBatch:
         refuse_others(identity)
         await self._call("cancel", ids=list(ids))
 
+    async def signal(self, identity: Identity, id: str, number: int, to: str) -> None:
+        """See :meth:`SendsSignals.signal`."""
+        refuse_others(identity)
+        await self._call("signal", id=id, number=number, to=to)
+
     async def update(
         self,
         identity: Identity,

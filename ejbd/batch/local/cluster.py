@@ -173,6 +173,12 @@ class Cluster:
             self._steps.tell_end(job)
         self._wake()
 
+    def signal(self, id: int, number: int, to: str) -> None:
+        """Send a signal to the `script`, the `ranks` or `all` of a job, where it runs."""
+        job = self._jobs.get(id)
+        if job is not None and job.state is BatchState.RUNNING:
+            self._steps.send_signal(job, number, to)
+
     def update(self, id: int, *, walltime_s: float | None, hold: bool | None, begin_in_s: float | None = None) -> None:
         """Shorten the walltime, hold or release, or change the begin. Refused where the job's state or the value does
         not allow it."""

@@ -118,6 +118,11 @@ class Server:
         self._cluster.cancel(_numbers(request["ids"]))
         return {}
 
+    async def _do_signal(self, request: dict[str, Any]) -> dict[str, Any]:
+        for id in _numbers([request["id"]]):
+            self._cluster.signal(id, int(request["number"]), str(request["to"]))
+        return {}
+
     async def _do_update(self, request: dict[str, Any]) -> dict[str, Any]:
         walltime, hold = request["walltime_s"], request["hold"]
         numbers = _numbers([request["id"]])

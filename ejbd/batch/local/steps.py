@@ -20,7 +20,7 @@ import structlog
 from ejbd.batch.local import processes
 from ejbd.batch.local.jobs import Job
 from ejbd.batch.local.step import write_json
-from ejbd.batch.local.variables import slurm_variables
+from ejbd.batch.local.variables import mpi_defaults, slurm_variables
 from ejbd.core.view import BatchState
 
 _PACKAGES = Path(__file__).resolve().parents[3]  # where `ejbd` is imported from
@@ -132,7 +132,7 @@ class Steps:
         environment: dict[str, str] = dict(spec["environment"])
         environment.update(self._variables(job, folder))
         if spec.get("tells"):
-            environment.update(slurm_variables(job, spec["tells"]))
+            environment = {**mpi_defaults(job), **environment, **slurm_variables(job, spec["tells"])}
         environment["PATH"] = f"{self._directory / 'bin'}:{environment.get('PATH') or os.defpath}"
         # The interpreter is called by name: the spool may be mounted without permission to execute.
         interpreter = spec["script"].split("\n", 1)[0][2:].strip().split(None, 1)
@@ -194,6 +194,19 @@ class Steps:
         """End the job now."""
         self._signal_step(job, signal.SIGTERM)
 
+    def send_signal(self, job: Job, number: int, to: str) -> None:
+        """Send a signal to the `script`, the `ranks` or `all` of a running job."""
+        leader = self._leader(job.id)
+        if to == "script":
+            processes.send([leader.pid] if leader is not None and processes.is_alive(leader) else [], number)
+            return
+        step = self._steps.get(job.id)
+        found = processes.members(self._cluster, job.id, ancestor=None if step is None else step.pid)
+        if to == "ranks":
+            processes.signal_tasks(found, number)
+        else:
+            processes.send(found, number)
+
     def _signal_step(self, job: Job, signum: signal.Signals) -> None:
         step = self._steps.get(job.id)
         if step is not None and processes.is_alive(step):
@@ -229,14 +242,18 @@ class Steps:
 
     def _session(self, id: int) -> int | None:
         """The session of the job's script; None where its number may have become another process's."""
-        try:
-            leader = processes.Identity(*json.loads((self._folder(id) / "main").read_text()))
-        except (OSError, ValueError):
-            return None
-        if leader.boot != processes.boot_id():
+        leader = self._leader(id)
+        if leader is None or leader.boot != processes.boot_id():
             return None
         # The number stays taken for as long as the session has members, with its leader or without.
         return leader.pid if processes.stat(leader.pid) is None or processes.is_alive(leader) else None
+
+    def _leader(self, id: int) -> processes.Identity | None:
+        """The job's script; None where it did not begin."""
+        try:
+            return processes.Identity(*json.loads((self._folder(id) / "main").read_text()))
+        except (OSError, ValueError):
+            return None
 
     def forget(self, id: int) -> None:
         """Remove the folder of a job once its end is stored."""

@@ -45,6 +45,14 @@ def slurm_variables(job: Job, tells: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def mpi_defaults(job: Job) -> dict[str, str]:
+    """What lets MPI programs run on virtual nodes, where nobody has said otherwise.
+
+    Open MPI takes nodes for machines. It has a daemon on each, and each would have the shared memory to itself.
+    """
+    return {"OMPI_MCA_btl": "^vader,sm"} if len(job.nodes) > 1 else {}
+
+
 def tasks_of_nodes(job: Job, tasks: int) -> Sequence[int]:
     """How many of its tasks each node of a job has: as many as there is room for, and at least one."""
     layout, left = job.layout, max(tasks, len(job.nodes))

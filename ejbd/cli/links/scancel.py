@@ -75,7 +75,7 @@ def _end(daemon: Client, row: Row, line: options.Line) -> int:
     if row.state not in states.LIVING:
         return _told(line, row.id, "Job/step already completing or completed", 0 if signal in _ENDS else 1)
     try:
-        if (signal not in _ENDS and not row.job["elastic"]) or (part and of_batch):
+        if part and of_batch:
             return _by_the_sites(row, line)
         if signal not in _ENDS:
             body = {"signal": signal, "to": "script" if line.has("script") else "all" if line.has("full") else "ranks"}
@@ -90,6 +90,8 @@ def _end(daemon: Client, row: Row, line: options.Line) -> int:
     except EjbError as error:
         if error.code is Code.UNREACHABLE:
             raise
+        if error.code is Code.UNSUPPORTED and signal not in _ENDS:
+            return _by_the_sites(row, line)
         if error.code is Code.CONFLICT and signal in _ENDS:
             return _told(line, row.id, "Job/step already completing or completed", 0)
         print(f"scancel: error: Kill job error on job id {row.id}: {sentences(error.sentence())}", file=sys.stderr)

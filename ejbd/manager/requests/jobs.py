@@ -6,6 +6,7 @@ import time
 
 from sqlalchemy.orm import Session
 
+from ejbd.batch.base import Identity, SendsSignals
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.manager.acts.carrying import run
 from ejbd.manager.acts.numbers import number_read, settled
@@ -25,6 +26,7 @@ class JobRequests:
     def __init__(self, world: World, poller: Poller, news: News) -> None:
         self._store = world.store
         self._context = world.context
+        self._batch = world.batch
         self._poller = poller
         self._news = news
 
@@ -35,7 +37,12 @@ class JobRequests:
         await self._store.write(lambda s: run(self._context(s), requests.cancel_elements, job_id, elements, by))
 
     async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
-        await self._store.write(lambda s: run(self._context(s), requests.signal, job_id, signal, to, by))
+        number, batch_ids = await self._store.write(
+            lambda s: run(self._context(s), requests.signal, job_id, signal, to, by)
+        )
+        if isinstance(self._batch, SendsSignals):
+            for id in batch_ids:
+                await self._batch.signal(Identity.own(), id, number, to)
 
     async def evolve(self, job_id: str, tail: str, dry_run: bool, by: str) -> ToldCourse:
         return await self._store.write(

@@ -116,11 +116,12 @@ def unhold(ctx: Context, job_id: str, by: str) -> Effects[None]:
     yield from _tell_first(ctx, world, IntentKind.RELEASE)
 
 
-def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[None]:
+def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[tuple[int, list[str]]]:
     """Send a signal to the ranks of an elastic job, to the shell of its script, or to both (`to`: ranks, script, all).
 
-    Raises EjbError: INVALID for what is no signal, UNSUPPORTED for a passed-through job, CONFLICT where nothing runs to
-    send it to.
+    Answers its number, and the batch jobs to which the batch system's adapter has to send it: those of a passed-through
+    job. Raises EjbError: INVALID for what is no signal, UNSUPPORTED for a passed-through job that only a command of the
+    batch system signals, CONFLICT where nothing runs to send it to.
     """
     try:
         told = EndSignal.read(name)
@@ -133,6 +134,13 @@ def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[No
         worlds = [JobWorld(ctx, element) for element in ctx.session.scalars(query)]
     else:
         worlds = [world]
+    if not job.elastic and ctx.settings.traits.signals:
+        subjobs = [subjob for one in worlds for subjob in one.open_subjobs if subjob.state == SubjobState.RUNNING]
+        running = [subjob.batch_id for subjob in subjobs if subjob.batch_id is not None]
+        if not running:
+            raise EjbError(Code.CONFLICT, f"nothing of job {job.id} runs that a signal could be sent to")
+        yield tell(EventKind.JOB_SIGNAL_ASKED, job_id=job.id, by=by, signal=told.name, to=to)
+        return told.number, running
     if not job.elastic:
         raise EjbError(Code.UNSUPPORTED, f"job {job.id} is passed through", hint="the batch system signals it: scancel")
     reached = False
@@ -145,6 +153,7 @@ def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[No
         reached = reached or here
     if not reached:
         raise EjbError(Code.CONFLICT, f"nothing of job {job.id} runs that a signal could be sent to")
+    return told.number, []
 
 
 def evolve(ctx: Context, job_id: str, tail: str, dry_run: bool, by: str) -> Effects[Course]:
