@@ -340,7 +340,7 @@ def _no_expansion(
         nearly = f"{_by_earlier_runs(state)}, done within {within} {least:.0f} s"
     return {
         NO_SUBJOB: (ReasonCode.NO_SUBJOB, "the job holds no subjob"),
-        NOT_MOVABLE: (ReasonCode.NOT_MOVABLE, "the application has no checkpoint engine and cannot be moved"),
+        NOT_MOVABLE: (ReasonCode.NOT_MOVABLE, "the application cannot be moved"),
         ON_PLACE_HOLDER: (ReasonCode.ON_PLACEHOLDER, "the place holder J0 runs the application at full width"),
         MOVING: (ReasonCode.MOVING, "a move is under way"),
         FULL_WIDTH: (ReasonCode.FULL_WIDTH, f"every one of the {state.processes} processes has a processor"),
@@ -407,7 +407,7 @@ def plan_placeholder_start(state: ElasticState, now: float, params: BundlingPara
     limit = rules_for(state, params).node_limit
     split = 0 <= limit < state.processes
     movable = state.movable and not split
-    stuck = "the application has no checkpoint engine"
+    stuck = "the application cannot be moved"
     if split and state.movable:
         stuck = f"its {state.processes} processes have to stay on one node, and J0 has {limit} on one"
     full = now + round_up(state.requested_s)
