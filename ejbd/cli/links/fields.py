@@ -333,7 +333,7 @@ _SACCT: Mapping[str, Callable[[Row], str]] = {
     "allocnodes": lambda row: str(len(row.job["nodes"])),
     "nodelist": lambda row: nodes(row) or "None assigned",
     "state": lambda row: row.state,
-    "reason": reason,
+    "reason": lambda row: row.slurm.get("reason") or reason(row),
     "exitcode": _accounted,
     "derivedexitcode": derived,
     "submit": lambda row: moment(row.job["submit_s"]),
