@@ -14,7 +14,7 @@ from datetime import datetime
 from ejbd.cli.links import real
 from ejbd.cli.links.fields import BY_LETTER
 from ejbd.cli.links.rows import Details, Row, indices_of, is_array, job_of_tag
-from ejbd.cli.links.states import LIVING
+from ejbd.cli.links.states import LIVING, word_of
 from ejbd.wire.kinds import JobKind
 from ejbd.wire.payloads import JobView
 
@@ -192,7 +192,7 @@ def _narrowed(cells: Mapping[str, str], index: int) -> dict[str, str]:
 
 
 def _of_array(rows: Sequence[Row], found: Sequence[dict[str, str]], wanted: set[int] | None) -> Iterator[Row]:
-    whole = replace(rows[0], index=None)
+    whole = replace(rows[0], index=None, state=word_of(rows[0].job))
     told: set[int] = set()
     waits = False
     for cells in found:

@@ -56,7 +56,7 @@ StdOut//STDOUT SubmitTime/V/SUBMIT_TIME system_comment//SYSTEM_COMMENT Threads/J
 TimeLeft/L/TIME_LEFT TimeLimit/l/TIME_LIMIT TimeUsed/M/TIME Tres//TRES_ALLOC tres-alloc//TRES_ALLOC
 tres-bind//TRES_BIND tres-freq//TRES_FREQ tres-per-job//TRES_PER_JOB tres-per-node//TRES_PER_NODE
 tres-per-socket//TRES_PER_SOCKET tres-per-task//TRES_PER_TASK UserId/U/UID UserName/u/USER Wait4Switch//WAIT4SWITCH
-WCKey/w/WCKEY WorkDir/Z/WORK_DIR SelectJobInfo/s/SELECT_JOBINFO
+WCKey/w/WCKEY WorkDir/Z/WORK_DIR SelectJobInfo/s/
 """
 
 # The fields of `sacct --format`: name:width, to the left where that is negative. As Slurm 22.05 to 24.11 have them.
@@ -333,7 +333,7 @@ _SACCT: Mapping[str, Callable[[Row], str]] = {
     "allocnodes": lambda row: str(len(row.job["nodes"])),
     "nodelist": lambda row: nodes(row) or "None assigned",
     "state": lambda row: row.state,
-    "reason": reason,
+    "reason": lambda row: row.slurm.get("reason") or reason(row),
     "exitcode": _accounted,
     "derivedexitcode": derived,
     "submit": lambda row: moment(row.job["submit_s"]),

@@ -14,7 +14,6 @@ from ejbd.cli.links.batchrows import Answer, ask_squeue, with_slurms
 from ejbd.cli.links.fields import BY_LETTER, BY_NAME, NONE, squeue_value
 from ejbd.cli.links.options import Known
 from ejbd.cli.links.rows import Details, Row, apart, listed, named, rows_of
-from ejbd.cli.output import sentences
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 from ejbd.wire.hostlists import unfold
@@ -227,7 +226,7 @@ def _printed(layout: Layout, value: Callable[[Column], str]) -> str:
             text = cut.rjust(column.width) if column.right else cut.ljust(column.width)
         return text + column.suffix
 
-    return sentences(layout.prefix + "".join(one(column) for column in layout.columns))
+    return layout.prefix + "".join(one(column) for column in layout.columns)
 
 
 # -- in which order ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,153 @@
+"""What squeue and sacct say under EJB's names, field by field beside Slurm's own, on a real Slurm with accounts."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from ejbd.cli import links
+from ejbd.cli.links.fields import BY_LETTER, SACCT, SQUEUE
+from tests.acceptance.scripting import Site, running_site
+from tests.fakes.daemon import FAST, until
+from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("chains-slurm")]
+MANUAL = Path("/usr/share/man/man1/squeue.1.gz")
+SCRIPT = "#!/bin/sh\n#SBATCH -n 1 -t 2 -J alike --mem 100 -o /dev/null\nsrun -n 1 sleep 1\nexit 7\n"
+LASTS_S = 120.0
+
+# Fields of which two jobs, or two runs of one, have different values.
+_OWN = re.compile(
+    r"(array)?jobid|jobarrayid|jobidraw|.*time|time(used|left)|pending.*|priority.*|elapsed.*|cputime.*|.*cpu|planned.*|reserved|resv.*"
+    r"|submit(line)?|start|end|eligible|dbindex|lastschedeval|allocsid|tresusage.*|schednodes|.*node(list|s|)|batchhost"
+    r"|reasonlist|flags|sluid|command|max.*|ave.*|min(cpu|vm|pages).*|consumed.*|derived.*|extra|dependency"
+)
+# What an elastic job has of its own: docs/scripts.md says what is not told of it.
+_ELASTIC = re.compile(r"requeue|stdout|stderr|.*comment|restart.*|ntper.*|network|batchflag|nice|std(out|err)")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    if reason := missing_slurm(accounting=True):
+        pytest.skip(reason)
+    with shared_cluster(2, 2, "--profile=acct") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def site(cluster: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    toml = f'batch = "slurm"\npoll_s = 1.0\nworker_python = "{sys.executable}"\n' + FAST
+    toml = toml.replace("[queues.default]", '[queues.default]\nmin_processors = 1\nguard = "off"')
+    with running_site(tmp_path_factory.mktemp("answers"), toml, {"SLURM_CONF": str(cluster.conf)}) as site:
+        site.environment["SLURM_CONF"] = str(cluster.conf)
+        yield site
+
+
+class Answers:
+    """Asks Slurm's own commands, and EJB's of the same names."""
+
+    def __init__(self, cluster: SlurmCluster, capfd: pytest.CaptureFixture[str]) -> None:
+        self.cluster, self.capfd = cluster, capfd
+
+    def plain(self, *words: str) -> list[str]:
+        return self.cluster.run(*words).splitlines()
+
+    def ours(self, name: str, *words: str) -> list[str]:
+        self.capfd.readouterr()
+        code = links.run(name, words)
+        out, err = self.capfd.readouterr()
+        assert code == 0, err
+        return out.splitlines()
+
+
+@pytest.fixture
+def answers(
+    cluster: SlurmCluster, site: Site, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Answers:
+    monkeypatch.setenv("EJB_SOCKET", str(site.daemon.state / "ejbd.sock"))
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    return Answers(cluster, capfd)
+
+
+def cells(lines: list[str], names: list[str], at: int = 1) -> Mapping[str, str]:
+    return dict(zip(names, lines[at].split("\x1f"), strict=False))
+
+
+def differing(plain: Mapping[str, str], ours: Mapping[str, str], left_out: re.Pattern[str] | None = None) -> list[str]:
+    assert plain.keys() == ours.keys() and len(plain) > 40
+    return [
+        f"{name}: {value!r}, EJB's {ours[name]!r}"
+        for name, value in plain.items()
+        if ours[name] != value
+        and not _OWN.fullmatch(name.lower())
+        and not (left_out and left_out.fullmatch(name.lower()))
+    ]
+
+
+def test_each_field_has_slurms_value(site: Site, cluster: SlurmCluster, answers: Answers) -> None:
+    """Of a job that is passed through, and of one that is elastic, beside the same script under plain sbatch."""
+    home = {"PATH": os.environ["PATH"], "HOME": str(site.folder)}
+    script = site.folder / "alike.sh"
+    script.write_text(SCRIPT)
+    plain = cluster.run("sbatch", "--parsable", f"--chdir={site.folder}", str(script)).strip()
+    ids = [site.submit(SCRIPT, env=home, overrides={"elastic": how}) for how in ("off", "on")]
+    passed, elastic = (str(site.daemon.wait(id, timeout_s=LASTS_S)["number"]) for id in ids)
+    until(lambda: cluster.states().get(plain) == "FAILED", "the job of sbatch did not end", LASTS_S)
+    known = "".join(answers.plain("sacct", "--helpformat")).split()
+    of_sacct = ("sacct", "--parsable2", "--delimiter=\x1f", f"--format={','.join(known)}", "--jobs")
+    until(lambda: len(answers.plain(*of_sacct, plain)) == 4, "no step in the accounts", 60)
+    short, long = list(BY_LETTER), [field.name for field in SQUEUE]
+    by_letter = ("squeue", "--states=all", "--format", "\x1f".join(f"%{name}" for name in short), "--jobs")
+    by_name = ("squeue", "--states=all", "--Format", ",".join(f"{name}:\x1f" for name in long), "--jobs")
+    for number, left_out in ((passed, None), (elastic, _ELASTIC)):
+        names = [BY_LETTER[letter].name for letter in short]
+        for line, fields in ((by_letter, names), (by_name, long), (of_sacct, known)):
+            said, ours = answers.plain(*line, plain), answers.ours(*line, number)
+            assert said[0] == ours[0]
+            assert differing(cells(said, fields), cells(ours, fields), left_out) == [], line
+        # Rows of the accounts: the job, its shell, its launch.
+        rows = [[row.split("\x1f") for row in lines[1:]] for lines in (said, ours)]
+        steps, codes = known.index("JobID"), known.index("ExitCode")
+        told = [[(row[steps].partition(".")[2], row[codes]) for row in one] for one in rows]
+        assert told[0] == told[1] == [("", "7:0"), ("batch", "7:0"), ("0", "0:0")]
+
+
+def test_the_tables_have_all_that_slurm_has(cluster: SlurmCluster, answers: Answers) -> None:
+    """Names, headings and widths, by the site's own version of Slurm."""
+    known = "".join(f"{line} " for line in answers.plain("sacct", "--helpformat")).split()
+    assert set(known) <= set(SACCT)
+    heading, rule, *_ = answers.plain("sacct", f"--format={','.join(known)}")
+    assert [len(part) for part in rule.split()] == [abs(SACCT[name]) for name in known]
+    assert answers.ours("sacct", f"--format={','.join(known)}")[:2] == [heading, rule]
+    letters = list(BY_LETTER)
+    (told,) = answers.plain("squeue", "--jobs=999998,999999", "--format", "\x1f".join(f"%{one}" for one in letters))
+    assert told.split("\x1f") == [BY_LETTER[one].heading for one in letters]
+    if not MANUAL.exists():
+        pytest.skip(f"{MANUAL} is not installed: the names of --Format are held against no list")
+    text = gzip.decompress(MANUAL.read_bytes()).decode()
+    long = text.partition("\\fB\\-O\\fR")[2].partition("\\fB\\-\\-help\\fR")[0]
+    named = {name.replace("\\", "").lower() for name in re.findall(r"^\\fB([A-Za-z_\\-]+)\\fR$", long, re.MULTILINE)}
+    assert len(named) > 100
+    ours = {field.name.lower() for field in SQUEUE}
+    of_steps = {"cpufreq", "nodes", "resvport", "resvports", "stepid", "stepname", "stepstate", "tres-per-step"}
+    assert named - ours - of_steps == set()
+
+
+def test_a_step_or_a_number_that_is_not_there_has_no_row(site: Site, cluster: SlurmCluster, answers: Answers) -> None:
+    home = {"PATH": os.environ["PATH"], "HOME": str(site.folder)}
+    job = site.daemon.wait(site.submit(SCRIPT, env=home, overrides={"elastic": "off"}), timeout_s=LASTS_S)
+    number = str(job["number"])
+    short = ("sacct", "-n", "-P", "-o", "JobID,State,NNodes,Account", "-j")
+    until(lambda: len(answers.plain(*short, number)) == 3, "no step in the accounts", 60)
+    assert answers.ours(*short, f"{number}.7") == answers.plain(*short, f"{number}.7") == []
+    for which in (f"{number}.batch", f"{number}.0", f"{number},999999", number):
+        assert answers.ours(*short, which) == answers.plain(*short, which)
+    assert answers.ours("squeue", "-h", "-t", "all", "-o", "%i %T %N", "-j", f"999999,{number}") == answers.plain(
+        "squeue", "-h", "-t", "all", "-o", "%i %T %N", "-j", f"999999,{number}"
+    )
