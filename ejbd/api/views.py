@@ -45,6 +45,11 @@ def ended_s(job: Job) -> float | None:
     return job.end_s if JobState(job.state).terminal else None
 
 
+def final_state(job: Job) -> JobState | None:
+    """What a job that is ending will become, as far as is known."""
+    return JobState(job.final_state) if job.state == JobState.ENDING and job.final_state else None
+
+
 def processors_held(jobs: Sequence[Job], session: Session) -> dict[str, int]:
     """Processors of the running subjobs of each job; one query, and another where arrays are among them."""
     ids = [job.id for job in jobs if not JobState(job.state).terminal]
@@ -84,10 +89,12 @@ class JobRow(NamedTuple):
     submit_s: float
     start_s: float | None
     end_s: float | None  # it ended, or is to end
+    final_state: JobState | None
 
 
 ROW_HAS = load_only(
     *(Job.seq, Job.id, Job.name, Job.user, Job.queue, Job.state, Job.kind, Job.held, Job.processes, Job.walltime_s),
+    Job.final_state,
     *(Job.submit_s, Job.start_s, Job.end_s, Job.expected_completion_s, Job.work_s, Job.work_rate, Job.work_as_of_s),
     raiseload=True,
 )
@@ -101,6 +108,7 @@ def job_rows(jobs: Sequence[Job], session: Session) -> list[JobRow]:
             *(job.id, job.name, job.user, job.queue, JobState(job.state), job.held, held.get(job.id, 0)),
             *(job.processes, share_done(job, now, counts.get(job.id)), job.submit_s, job.start_s),
             job.expected_completion_s if (end_s := ended_s(job)) is None else end_s,
+            final_state(job),
         )
         for job in jobs
     ]
@@ -277,6 +285,7 @@ def _job_fields(job: Job, beside: _Beside, now: float, counts: dict[str, int] | 
         "progress": share_done(job, now, counts),
         "exit_code": job.exit_code,
         "exit_signal": job.exit_signal,
+        "final_state": final_state(job),
         "reason": job.reason,
         "number": job.number,
         "nodes": beside.nodes,

@@ -67,6 +67,7 @@ class Row:
     submit_s: float
     start_s: float | None
     end_s: float | None
+    final_state: JobState | None
 
     @classmethod
     def of(cls, job: JobRow, sees_all: bool) -> Row:
@@ -83,6 +84,7 @@ class Row:
             submit_s=job.submit_s,
             start_s=job.start_s,
             end_s=job.end_s,
+            final_state=job.final_state,
         )
 
 

@@ -50,7 +50,7 @@ _FIELDS: dict[str, tuple[int, Callable[[Row], str]]] = {
     "NNodes": (8, lambda row: str(len(row.job["nodes"]) or 1)),
     "AllocNodes": (10, lambda row: str(len(row.job["nodes"]))),
     "NodeList": (15, lambda row: fields.nodes(row) or "None assigned"),
-    "State": (10, lambda row: row.state),
+    "State": (10, lambda row: states.word_recorded(row.job, row.state)),
     "Reason": (22, fields.reason),
     "ExitCode": (8, fields.exit_code),
     "DerivedExitCode": (15, fields.exit_code),
