@@ -46,6 +46,11 @@ def ended_s(job: Job) -> float | None:
     return job.end_s if JobState(job.state).terminal else None
 
 
+def final_state(job: Job) -> JobState | None:
+    """What a job that is ending will become, as far as is known."""
+    return JobState(job.final_state) if job.state == JobState.ENDING and job.final_state else None
+
+
 def processors_held(jobs: Sequence[Job], session: Session) -> dict[str, int]:
     """Processors of the running subjobs of each job; one query, and another where arrays are among them."""
     ids = [job.id for job in jobs if not JobState(job.state).terminal]
@@ -88,11 +93,12 @@ class JobRow(NamedTuple):
     number: str | None
     reason: str
     planned_s: float | None  # its J0 is planned to start then
+    final_state: JobState | None
 
 
 ROW_HAS = load_only(
     *(Job.seq, Job.id, Job.name, Job.user, Job.queue, Job.state, Job.kind, Job.held, Job.processes, Job.walltime_s),
-    *(Job.number, Job.reason, Job.rigid_start_s),
+    *(Job.number, Job.reason, Job.rigid_start_s, Job.final_state),
     *(Job.submit_s, Job.start_s, Job.end_s, Job.expected_completion_s, Job.work_s, Job.work_rate, Job.work_as_of_s),
     raiseload=True,
 )
@@ -107,6 +113,7 @@ def job_rows(jobs: Sequence[Job], session: Session) -> list[JobRow]:
             *(job.processes, share_done(job, now, counts.get(job.id)), job.submit_s, job.start_s),
             job.expected_completion_s if (end_s := ended_s(job)) is None else end_s,
             *(job.number, job.reason, job.rigid_start_s),
+            final_state(job),
         )
         for job in jobs
     ]
@@ -287,6 +294,7 @@ def _job_fields(job: Job, beside: _Beside, now: float, counts: dict[str, int] | 
         "progress": share_done(job, now, counts),
         "exit_code": job.exit_code,
         "exit_signal": job.exit_signal,
+        "final_state": final_state(job),
         "reason": job.reason,
         "number": job.number,
         "nodes": beside.nodes,

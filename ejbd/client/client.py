@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 PAGE = 200
-NUMBER_WAIT_S = 20.0  # for the number that the batch system gives a job
+NUMBER_WAIT_S = 50.0  # for the number that the batch system gives a job; sbatch is as patient
 
 
 class Client:

@@ -157,6 +157,11 @@ class BatchJobView:
     places: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of a pool's job: their numbers, by node
 
     @property
+    def promised_s(self) -> float | None:
+        """When the scheduler means to start it; what only may not begin before then (`BeginTime`) has no such time."""
+        return None if self.blocked and self.reason == "BeginTime" else self.planned_start_s
+
+    @property
     def mark(self) -> str:
         """By what a job of ours is known: its tag, or its name where nothing else tells. Another user's has none."""
         return "" if self.foreign else self.tag or self.name

@@ -80,6 +80,7 @@ class Row:
     number: str | None
     reason: str
     planned_s: float | None
+    final_state: JobState | None
 
     @classmethod
     def of(cls, job: JobRow, sees_all: bool) -> Row:
@@ -99,6 +100,7 @@ class Row:
             number=job.number,
             reason=describe_waiting(job),
             planned_s=job.planned_s if job.state in _WAITS else None,
+            final_state=job.final_state,
         )
 
 

@@ -65,6 +65,7 @@ class JobView(TypedDict):
     progress: float
     exit_code: int | None
     exit_signal: int | None
+    final_state: JobState | None
     reason: str
     number: str | None
     nodes: list[str]

@@ -18,7 +18,8 @@ class JobState(StrEnum):
     RUNNING = "running"
     """Ranks, or the script, run on one subjob or several. Not `ending`: the application may still compute."""
     ENDING = "ending"
-    """The application is over: output is collected and subjobs are given back. Not `completed`: that may still fail."""
+    """The application is over: output is collected and subjobs are given back. Or it is passed through, and its user
+    has cancelled it. Not `completed`: that may still fail."""
     UNKNOWN = "unknown"
     """Passed through, and gone from the batch system. Not `failed`: how it ended may still be learnt."""
     COMPLETED = "completed"

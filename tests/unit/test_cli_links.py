@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from ejbd.cli.links import sacct
 from ejbd.cli.links.qsub import with_line
 from ejbd.cli.links.states import word_of
 from ejbd.cli.main import LINKS
+from ejbd.cli.show.columns import describe_state
+from ejbd.client.client import Client
 from ejbd.manager.jobspec.pbslines import read_pbs_lines
 from ejbd.store.models import Job
 from ejbd.store.states import JobState
@@ -121,6 +124,19 @@ def test_a_passed_through_job_that_is_back_in_the_queue_is_pending(elastic: bool
     """Tools take a job that is neither pending nor running for ended."""
     job: Any = {"state": "waiting", "start_s": 1.0, "elastic": elastic}
     assert word_of(job) == word
+
+
+def test_what_is_cancelled_is_that_at_once(said: Said, server: ApiServer) -> None:
+    runs, waits = submitted(said, "-J", "runs"), submitted(said, "-J", "waits")
+    ending = {"state": "ending", "final_state": "cancelled", "reason": f"cancelled by {ME.user}"}
+    change(server, runs, start_s=1e9, **ending)
+    change(server, waits, **ending)
+    assert said("squeue", "-h", "-o", "%t", "-j", runs) == "CG\n"
+    assert said("squeue", "-h", "-j", waits) == "", "there is nothing of it to complete"
+    for number in (runs, waits):
+        assert said("sacct", "-X", "-P", "-n", "-o", "State", "-j", number) == f"CANCELLED by {os.getuid()}\n"
+    (job,) = Client(None, server.socket).get("/v1/jobs", number=[runs])["jobs"]
+    assert describe_state(job) == "cancelled (ending)"
 
 
 def test_sacct_answers_without_accounts(said: Said, server: ApiServer) -> None:

@@ -117,7 +117,7 @@ def test_a_j0_that_had_begun_its_script_at_once_and_was_taken_away_is_run_again_
 def test_ends_of_the_application() -> None:
     assert outcome(ApplicationEnded(0, "x"), LIMITS) == Final(JobState.COMPLETED, "", 0)
     assert outcome(ApplicationEnded(3, "it said so"), LIMITS) == Final(JobState.FAILED, "it said so", 3)
-    assert outcome(OutputRefused(181, "no such folder"), LIMITS) == Final(JobState.FAILED, "no such folder", 181)
+    assert outcome(OutputRefused(181, "no such folder"), LIMITS) == Final(JobState.FAILED, "no such folder", 181, 53)
     assert outcome(ShellLost("gone"), LIMITS) == Final(JobState.FAILED, "gone", None)
     assert outcome(ShellLost("gone", again=True), LIMITS) == Again(reason="gone", setback=True)
     assert outcome(ShellLost("gone", again=True, counted=True, setbacks=99), LIMITS) == Again(reason="gone")

@@ -276,6 +276,30 @@ async def test_a_passed_through_job_that_is_requeued_waits_again(tmp_path: Path,
     assert live.job(job).reason.endswith("ended as failed (OutOfMemory)"), "in the batch system's own words"
 
 
+@pytest.mark.parametrize("as_seen", [BatchState.CANCELLED, BatchState.COMPLETED, None])
+async def test_a_passed_through_job_is_cancelled_at_once_unless_it_was_over_before(
+    tmp_path: Path, store: Store, as_seen: BatchState | None
+) -> None:
+    live = LiveWorld(tmp_path, store, elasticity=Elasticity.OFF)
+    job = await live.submit()
+    tag = f"ejb-{job}.0"
+    live.batch.start(tag)
+    await live.poll(5)
+    if as_seen is BatchState.COMPLETED:
+        live.batch.end(tag)  # which no poll has seen
+    await live.manager.cancel(job, "ada")
+    assert (live.job(job).state, live.job(job).final_state) == ("ending", "cancelled")
+    assert live.job(job).reason == "cancelled by ada"
+    await live.act()
+    if as_seen is None:
+        live.batch.forget(tag)
+        await live.poll(5)
+        await live.poll(60)
+    await live.poll(5)
+    assert live.job(job).state == (as_seen or BatchState.CANCELLED)
+    assert live.job(job).reason == ("" if as_seen is BatchState.COMPLETED else "cancelled by ada")
+
+
 async def test_a_passed_through_job_whose_end_the_batch_system_forgets_runs_again_unhindered(
     tmp_path: Path, store: Store
 ) -> None:

@@ -71,6 +71,9 @@ class JobView(Api):
     exit_signal: Annotated[
         int | None, Field(description="that ended its script; exit_code is 128 + it then, as of a script's `exit`")
     ] = None
+    final_state: Annotated[
+        JobState | None, Field(description="of a job that is `ending`: what it will become, as far as is known")
+    ] = None
     reason: str
     number: Annotated[
         str | None,

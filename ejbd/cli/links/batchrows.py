@@ -17,6 +17,7 @@ from ejbd.cli.links.rows import Details, Row, indices_of, is_array, job_of_tag
 from ejbd.cli.links.states import LIVING, word_of
 from ejbd.wire.kinds import JobKind
 from ejbd.wire.payloads import JobView
+from ejbd.wire.states import JobState
 
 MOST_AT_ONCE = 2000  # numbers a command
 _BETWEEN, _BEHIND = "\x1f", "\x1e\n"  # columns, rows: free text has line breaks
@@ -179,9 +180,9 @@ def _of_one(row: Row, found: Sequence[dict[str, str]]) -> Row:
 
 
 def _taken(row: Row, cells: Mapping[str, str]) -> Row:
-    """The row of a job that is passed through: Slurm's; but an end that EJB has recorded before Slurm stays one."""
+    """The row of a job that is passed through: Slurm's; but an end or a cancel that EJB knows before Slurm is one."""
     state = cells["state"].partition(" ")[0]
-    if row.state not in LIVING and state in LIVING:
+    if state in LIVING and (row.state not in LIVING or row.job["final_state"] == JobState.CANCELLED):
         return replace(row, slurm=cells)
     return replace(row, slurm=cells, theirs=True, state=state)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ejbd.cli.links.rows import Row, without_tag
-from ejbd.cli.links.states import LIVING, SHORT
+from ejbd.cli.links.states import LIVING, SHORT, word_recorded
 from ejbd.wire.hostlists import fold
 from ejbd.wire.states import JobState
 
@@ -332,7 +332,7 @@ _SACCT: Mapping[str, Callable[[Row], str]] = {
     "reqnodes": lambda row: row.asked("reqnodes") or node_count(row),
     "allocnodes": lambda row: str(len(row.job["nodes"])),
     "nodelist": lambda row: nodes(row) or "None assigned",
-    "state": lambda row: row.state,
+    "state": lambda row: row.state if row.step_id else word_recorded(row.job, row.state),
     "reason": lambda row: row.slurm.get("reason") or reason(row),
     "exitcode": _accounted,
     "derivedexitcode": derived,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pwd
+import re
 from collections.abc import Iterable
 
 from ejbd.errors import Code, EjbError
@@ -20,6 +22,7 @@ _WORDS = {
     JobState.CANCELLED: "CANCELLED",
 }
 SUSPENDED = "SUSPENDED"
+_BY = re.compile(r"cancelled by (\S+)")
 SHORT = {
     "PENDING": "PD", "RUNNING": "R", SUSPENDED: "S", "COMPLETED": "CD", "CANCELLED": "CA", "FAILED": "F",
     "TIMEOUT": "TO", "NODE_FAIL": "NF", "PREEMPTED": "PR", "BOOT_FAIL": "BF", "DEADLINE": "DL",
@@ -36,14 +39,30 @@ LIVING = frozenset(SHORT) - _OVER
 
 def word_of(job: JobView) -> str:
     """The state of a job. An elastic one that has begun and waits again, its work kept, is suspended. One that is
-    passed through was put back into the queue, where it is pending."""
+    passed through was put back into the queue, where it is pending.
+
+    What is cancelled before it began has nothing to complete.
+    """
     state = JobState(job["state"])
+    if state is JobState.ENDING and job["start_s"] is None:
+        state = JobState(job["final_state"] or state)
     kept = state is JobState.WAITING and job["start_s"] is not None and job["elastic"]
     return SUSPENDED if kept else _WORDS[state]
 
 
 def word_of_state(state: JobState) -> str:
     return _WORDS[state]
+
+
+def word_recorded(job: JobView, word: str) -> str:
+    """The same as accounts have it: what was cancelled was so from then on, and by which user, by number."""
+    if JobState.CANCELLED not in (job["state"], job["final_state"]) or word not in ("COMPLETING", "CANCELLED"):
+        return word
+    by = _BY.match(job["reason"])
+    try:
+        return f"CANCELLED by {pwd.getpwnam(by[1] if by else job['user']).pw_uid}"
+    except KeyError:
+        return "CANCELLED"
 
 
 def read(words: Iterable[str], where: str) -> frozenset[str] | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ejbd.cli.output import Output
 from ejbd.cli.show.words import clock, duration, elapsed
 from ejbd.errors import Code, EjbError
 from ejbd.wire.payloads import JobView
-from ejbd.wire.states import TERMINAL_JOB
+from ejbd.wire.states import TERMINAL_JOB, JobState
 
 Job = JobView
 
@@ -23,10 +24,16 @@ class Column:
     right: bool = False
 
 
+def describe_state(job: Mapping[str, Any]) -> str:
+    """Its state; what its user has cancelled is that at once, though it may be ending still."""
+    cancelled = job.get("final_state") == JobState.CANCELLED
+    return f"{JobState.CANCELLED} ({job['state']})" if cancelled else str(job["state"])
+
+
 def _state(job: Job) -> str:
     counts = job.get("elements")
     of = f": {of_array(counts)}" if counts and job["state"] not in TERMINAL_JOB else ""
-    return f"{job['state']}{'' if job['elastic'] else ' (rigid)'}{' (held)' if job['held'] else ''}{of}"
+    return f"{describe_state(job)}{'' if job['elastic'] else ' (rigid)'}{' (held)' if job['held'] else ''}{of}"
 
 
 def of_array(counts: dict[str, int]) -> str:

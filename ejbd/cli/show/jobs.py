@@ -7,7 +7,7 @@ from typing import Any
 
 from ejbd.cli.output import Output, ascii_only, printable, width
 from ejbd.cli.show.chart import plan_chart, plan_lines
-from ejbd.cli.show.columns import charged
+from ejbd.cli.show.columns import charged, describe_state
 from ejbd.cli.show.words import clock, duration, slots
 from ejbd.wire.payloads import EventView, JobView
 from ejbd.wire.states import TERMINAL_JOB
@@ -27,7 +27,7 @@ def job_detail(job: dict[str, Any], out: Output) -> None:
     """All about one job."""
     facts = [
         ("job", f"{job['id']}  {job['name']}"),
-        ("state", job["state"] + (" (held)" if job["held"] else "") + (f": {job['reason']}" if job["reason"] else "")),
+        ("state", describe_state(job) + " (held)" * job["held"] + f": {job['reason']}" * bool(job["reason"])),
         ("user, queue", f"{job['user']}, {job['queue']}"),
         ("kind", ("elastic " if job["elastic"] else "passed-through ") + job["kind"] + f", engine {job['engine']}"),
         ("processors", f"{job['processors']} now, for {job['processes']} processes"),

@@ -336,7 +336,7 @@ class Executor:
             await self.record(begun, lambda s: intents.repeat_later(s, begun, message, self.clock()))
             return
         reach(CrashPoint.CANCEL_AFTER_CALL)
-        await self.record(begun, lambda s: intents.done(s, begun, self.clock()))
+        await self.record(begun, lambda s: intents.cancelled(s, begun, self.clock()))
         reach(CrashPoint.CANCEL_AFTER_RECORD)
 
     async def _update(self, intent: Intent) -> None:

@@ -14,8 +14,8 @@ from ejbd.manager.facts.pauses import pause_s
 from ejbd.manager.facts.queues import KeptBack
 from ejbd.manager.facts.tags import is_ours
 from ejbd.store.models import Intent, Job, Subjob
-from ejbd.store.states import STARTED_SUBJOB, IntentState, SubjobState
-from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_intent, wake
+from ejbd.store.states import STARTED_SUBJOB, IntentState, JobState, SubjobState
+from ejbd.store.transitions import INTENTS_TOPIC, LEFT_TOPIC, add_event, move_intent, wake
 from ejbd.wire.kinds import EventKind, IntentKind, SubjobRole
 
 # Anything else than a submission has nothing to act on while its submission is under way.
@@ -140,6 +140,15 @@ def done(session: Session, ids: Sequence[int], now: float) -> None:
     """They were carried out."""
     for id in ids:
         move_intent(session, session.get_one(Intent, id), IntentState.DONE, now)
+
+
+def cancelled(session: Session, ids: Sequence[int], now: float) -> None:
+    """The batch system has cancelled their batch jobs. How a passed-through job has ended is to be seen soon."""
+    done(session, ids, now)
+    jobs = select(Intent.job_id).where(Intent.id.in_(ids))
+    ending = select(Job.id).where(Job.id.in_(jobs), Job.state == JobState.ENDING, Job.elastic.is_(False))
+    if session.scalars(ending.limit(1)).first() is not None:
+        wake(session, LEFT_TOPIC)
 
 
 def ends_as_job(session: Session, id: int, code: int, message: str, now: float) -> None:

@@ -94,7 +94,8 @@ class LeadFailed:
 
 @dataclass(frozen=True, slots=True)
 class OutputRefused:
-    """A job's output could not be opened, so that it did not begin."""
+    """A job's output could not be opened, so that it did not begin. `exit_code`: of the signal that Slurm ends it with
+    (None: it could not begin for another reason)."""
 
     exit_code: int | None
     said: str

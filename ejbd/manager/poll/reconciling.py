@@ -148,7 +148,7 @@ class Reconciler:
             return False
         if changes.news(self._context(), row, seen, job.held or row.stays) is not None:
             return False
-        if row.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.planned_start_s is not None:
+        if row.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.promised_s is not None:
             return False  # its first promise
         if row.planned_start_s != seen.planned_start_s or row.reason != seen.reason:
             plans.append((row.job_id, {"subjob": row.id, "plan": seen.planned_start_s, "why": seen.reason}))

@@ -104,7 +104,8 @@ class Submissions:
         before, taken, learnt = await self._looks.ask(submission)
         if before is None and taken.elastic:
             try:
-                if self._runs_as is not None:  # else the daemon does not see what its user may
+                # Else the daemon does not see what its user may, or the folder may be there by the time, as for sbatch.
+                if self._runs_as is not None and not submission.job.numbered:
                     await self._outputs.check(taken.spec, submission.user)
             except EjbError:
                 before = await self._store.read(lambda s: answered(s, submission))

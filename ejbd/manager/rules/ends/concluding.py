@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ejbd.manager.effects import (
     AdoptStandby,
     AskWhole,
@@ -32,9 +34,15 @@ def conclude(world: JobWorld, end: End) -> Effects[Outcome]:
     """
     job = world.job
     decided: Outcome = outcome(end, world.ctx.settings.limits)
-    if JobState(job.state).terminal or job.state == JobState.ENDING:
+    if job.state == JobState.ENDING and not job.elastic:  # its user has cancelled it, which may have come too late
+        if not isinstance(end, PassedThroughEnded) or not isinstance(decided, Final):
+            decided = Final(JobState.CANCELLED)
+        if decided.state is JobState.CANCELLED:
+            decided = replace(decided, reason=job.reason)
+    elif JobState(job.state).terminal or job.state == JobState.ENDING:
         return decided if isinstance(decided, Again) and not decided.whole else GoesOn()
-    decided = yield Consult(end, decided)
+    else:
+        decided = yield Consult(end, decided)
     if isinstance(decided, Final):
         yield from _end(world, end, decided)
     elif isinstance(decided, Again):
@@ -51,13 +59,13 @@ def conclude(world: JobWorld, end: End) -> Effects[Outcome]:
 def _end(world: JobWorld, end: End, final: Final) -> Effects[None]:
     job = world.job
     yield note(job, exit_signal=final.exit_signal)
-    if job.elastic or not isinstance(end, PassedThroughEnded):
+    if job.elastic or not (isinstance(end, PassedThroughEnded) or job.state == JobState.ENDING):
         yield from end_job(world, final.state, final.exit_code, final.reason)
         return
     yield note(job, exit_code=final.exit_code)
     yield LetStandbyGo("the job is over")
     yield MoveJob(job, final.state, reason=final.reason)
-    if end.end_s is not None:  # as the batch system has it, which is before this look
+    if isinstance(end, PassedThroughEnded) and end.end_s is not None:  # as the batch system has it: before this look
         yield note(job, end_s=min(world.ctx.now, max(job.start_s or 0.0, end.end_s)))
 
 

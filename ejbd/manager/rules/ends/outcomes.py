@@ -70,7 +70,7 @@ def outcome(end: End, limits: Limits) -> Outcome:
                 return Again(reason=said, setback=True)
             return Final(JobState.FAILED, f"{said}; given up after {setbacks + 1} attempts")
         case OutputRefused(code, said):
-            return Final(JobState.FAILED, said, code)
+            return Final(JobState.FAILED, said, code, None if code is None else code - 128)
         case TimeUsedUp():
             return _of_time(end, limits)
         case PlanOutlived():

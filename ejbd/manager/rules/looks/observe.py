@@ -145,6 +145,9 @@ def _nobody_knows(world: JobWorld, subjob: Subjob) -> Effects[None]:
     """A passed-through job is gone, and neither a listing, accounts nor its exit file say how it ended."""
     if world.job.state == JobState.UNKNOWN:
         return
+    if world.job.state == JobState.ENDING:
+        yield Conclude(CancelAsked(world.job.reason))
+        return
     reason = f"its batch job {subjob.batch_id} is gone, and how it ended is not known"
     yield MoveJob(world.job, JobState.UNKNOWN, reason=reason)
 
@@ -207,10 +210,9 @@ def _still_pending(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effec
     ctx, job = world.ctx, world.job
     yield from _note_plan(subjob, seen)
     yield from changes.look(world, subjob, seen)
-    promised = seen.planned_start_s is not None and not job.unread
-    if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and promised:
-        yield note(job, rigid_start_s=seen.planned_start_s)
-        yield tell(EventKind.PLACEHOLDER_PLANNED, job_id=job.id, subjob_id=subjob.id, start_s=seen.planned_start_s)
+    if subjob.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.promised_s is not None:
+        yield note(job, rigid_start_s=seen.promised_s)
+        yield tell(EventKind.PLACEHOLDER_PLANNED, job_id=job.id, subjob_id=subjob.id, start_s=seen.promised_s)
     if subjob.role != SubjobRole.SUBJOB or subjob.releasing or world.evolving is not None:
         return  # what a job is to hold at its time is waited for
     grace_s = ctx.settings.limits.start_grace_s

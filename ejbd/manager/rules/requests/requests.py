@@ -12,6 +12,7 @@ from ejbd.manager.effects import (
     DropElements,
     Effects,
     In,
+    MoveJob,
     Release,
     ReplaceTail,
     ToRanks,
@@ -36,6 +37,7 @@ def cancel(ctx: Context, job_id: str, by: str) -> Effects[None]:
     """End a job for good, whatever it is doing."""
     world = _live(ctx, job_id, "cancelled")
     job = world.job
+    said = f"cancelled by {by}"
     yield tell(EventKind.JOB_CANCEL_ASKED, job_id=job.id, by=by)
     if job.state == JobState.ENDING:
         return  # it is over already, and its output is being collected
@@ -47,11 +49,13 @@ def cancel(ctx: Context, job_id: str, by: str) -> Effects[None]:
         return
     if not job.elastic and world.open_subjobs:
         for subjob in world.open_subjobs:
-            yield In(world, Release(subjob, f"cancelled by {by}"))
+            yield In(world, Release(subjob, said))
         its_own = any(subjob.role == SubjobRole.RIGID for subjob in world.open_subjobs)
-        if its_own and job.state != JobState.UNKNOWN:
-            return  # the batch system has the last word
-    yield In(world, Conclude(CancelAsked(f"cancelled by {by}")))
+        if its_own and job.state in (JobState.WAITING, JobState.RUNNING):  # the batch system has the last word
+            yield note(job, final_state=JobState.CANCELLED)
+            yield MoveJob(job, JobState.ENDING, reason=said)
+            return
+    yield In(world, Conclude(CancelAsked(said)))
 
 
 def cancel_elements(ctx: Context, array_id: str, wanted: str, by: str) -> Effects[None]:
