@@ -88,7 +88,8 @@ class EjbProvider(ExecutionProvider, RepresentationMixin):  # type: ignore[misc,
                 known["state"] = JobState.MISSING
         except subprocess.TimeoutExpired:
             pass
-        return known.get("state", JobState.PENDING)
+        state: JobState = known.get("state", JobState.PENDING)
+        return state
 
     def cancel(self, job_ids: Sequence[object]) -> Sequence[bool]:
         """End jobs; for each, whether it was there to be ended."""

@@ -266,6 +266,7 @@ class FakeManager:
             "decisions": [past],
             "present": None,
             "planned": [],
+            "notes": [],
             "cost": None,
             "penalty": delta,
             "deltas": [],

@@ -155,11 +155,13 @@ def test_a_launch_waits_for_a_spool_that_is_full_and_not_for_ever(
         threads=1,
         ended={},
         streams={},
+        propagation=None,
         loop=loop,
         before_launch=lambda call: call(),
         on_launch=lambda ordinal, size, *_rest: began.append((ordinal, size)),
         on_cancel=lambda _ordinal: None,
         on_refused=lambda *_words: None,
+        on_plain=lambda *_words: None,
         log=said.append,
     )
     with socket.socket(socket.AF_UNIX) as shim:
