@@ -148,7 +148,7 @@ def test_sacct_answers_without_accounts(said: Said, server: ApiServer) -> None:
                 "--clusters", "all") == f"{number}|FAILED\n"  # fmt: skip
     assert said("sacct", *query, "--name", "run-42") == ""  # it was not today
     heading, row = said("sacct", "-X", "-o", "JobID,State,NodeList", "-P", "-j", number, "-j", number).splitlines()
-    assert (heading, row) == ("JobID|State|NodeList", f"{number}|FAILED|None assigned")
+    assert (heading, row) == ("JobID|State|NodeList", f"{number}|FAILED|Unknown")  # what nobody has seen is not told
     heading, line, row = said("sacct", "-X", "-j", number).splitlines()
     assert heading.split() == ["JobID", "JobName", "Partition", "Account", "AllocCPUS", "State", "ExitCode"]
     assert set(line) == {"-", " "} and row.split() == [number, "run-42", "main", "2", "FAILED", "7:0"]

@@ -313,6 +313,11 @@ def _cpu_s(row: Row) -> int:
     return elapsed_s(row) * int(_allocated(row))
 
 
+def _forgotten(row: Row) -> bool:
+    """Whether a job ran on nodes that are not known any more: it was over before the daemon saw them."""
+    return row.start_s is not None and row.state not in LIVING and not row.job["nodes"]
+
+
 def _ranks(row: Row) -> str:
     return "1" if row.step is None else str(row.step["ranks"])
 
@@ -328,10 +333,10 @@ _SACCT: Mapping[str, Callable[[Row], str]] = {
     "ncpus": _allocated,
     "reqcpus": processors,
     "ntasks": lambda row: _ranks(row) if row.step_id else "",
-    "nnodes": node_count,
+    "nnodes": lambda row: "" if _forgotten(row) else node_count(row),
     "reqnodes": lambda row: row.asked("reqnodes") or node_count(row),
-    "allocnodes": lambda row: str(len(row.job["nodes"])),
-    "nodelist": lambda row: nodes(row) or "None assigned",
+    "allocnodes": lambda row: "" if _forgotten(row) else str(len(row.job["nodes"])),
+    "nodelist": lambda row: nodes(row) or ("Unknown" if _forgotten(row) else "None assigned"),
     "state": lambda row: row.state if row.step_id else word_recorded(row.job, row.state),
     "reason": lambda row: row.slurm.get("reason") or reason(row),
     "exitcode": _accounted,
