@@ -54,13 +54,13 @@ SCRIPTS = {
                "0 0\n1 1\n2 0\n3 1\n"),
 }  # fmt: skip
 NEXT = """\
-#SBATCH -t 1
-a=$(sbatch --parsable -t 1 -o /dev/null --wrap "sleep 1; touch first")
-b=$(sbatch --parsable -t 1 -o /dev/null --wrap "exit 3")
-sbatch --parsable -t 1 -o next.ok -d afterok:$a --wrap "ls first" > /dev/null
-sbatch --parsable -t 1 -o next.bad -d afternotok:$b --wrap "echo bad" > /dev/null
-sbatch --parsable -t 1 -o next.either -d "afterok:$b?afterany:$a" --wrap "echo either" > /dev/null
-sbatch --parsable -t 1 -o next.later --begin=now+1 --wrap "echo later" > /dev/null
+#SBATCH -t 9
+a=$(sbatch --parsable -t 9 -o /dev/null --wrap "sleep 1; touch first")
+b=$(sbatch --parsable -t 9 -o /dev/null --wrap "exit 3")
+sbatch --parsable -t 9 -o next.ok -d afterok:$a --wrap "ls first" > /dev/null
+sbatch --parsable -t 9 -o next.bad -d afternotok:$b --wrap "echo bad" > /dev/null
+sbatch --parsable -t 9 -o next.either -d "afterok:$b?afterany:$a" --wrap "echo either" > /dev/null
+sbatch --parsable -t 9 -o next.later --begin=now+1 --wrap "echo later" > /dev/null
 """
 
 
@@ -81,7 +81,7 @@ def environment(site: Site, tmp_path: Path) -> dict[str, str]:
 
 
 def submit(folder: Path, environment: Mapping[str, str], name: str, body: str) -> subprocess.CompletedProcess[str]:
-    (folder / f"{name}.sh").write_text(f"#!/bin/bash\n#SBATCH -t 2 -o {name}.out\n#EJB elastic=off\n{body}\n")
+    (folder / f"{name}.sh").write_text(f"#!/bin/bash\n#SBATCH -t 9 -o {name}.out\n#EJB elastic=off\n{body}\n")
     return subprocess.run(
         ["sbatch", f"{name}.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
     )
