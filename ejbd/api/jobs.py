@@ -135,6 +135,10 @@ async def list_rows(
     return await manager.store.read(look)
 
 
+ORDERS = frozenset(queries.ORDERS)
+"""By what such a list can be ordered."""
+
+
 class RowPage(NamedTuple):
     """Rows of a list, and the `before` of the next page; how many jobs in all it has, by state, and the processors
     that these use."""

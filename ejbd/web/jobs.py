@@ -19,7 +19,6 @@ from ejbd.api.models import JobDetail
 from ejbd.api.selecting import Selector
 from ejbd.api.views import JobRow
 from ejbd.core.progress import degree
-from ejbd.store.queries import ORDERS
 from ejbd.web.render import ENVIRONMENT, html, share
 from ejbd.web.shared import Shared
 from ejbd.wire.states import JobState
@@ -154,7 +153,7 @@ async def listed(
     offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
 ) -> Response:
     """Jobs, newest first, or by the column `sort`. `which` is a state, `living` or `ended`; `name` a part of names."""
-    sort = sort if sort.removeprefix("-") in ORDERS else ""
+    sort = sort if sort.removeprefix("-") in jobs.ORDERS else ""
     filters = Filters(which, queue, name, user, mine, limit, sort)
     query = jobs.JobFilter(
         state=tuple(state for state in JobState if state.value == which),

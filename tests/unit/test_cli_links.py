@@ -227,6 +227,21 @@ def test_a_number_that_is_not_ejbs_is_the_sites_affair(said: Said) -> None:
     assert said("sacct", "-j", "777") == "site: sacct -j 777\n"
 
 
+def test_no_slurm_is_told_to_change_a_job_of_the_embedded_cluster(
+    said: Said, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Slurm that is there besides has other jobs under its numbers."""
+    number = submitted(said)
+    change(server, number, elastic=False)
+    assert said("scontrol", "requeue", number) == f"site: scontrol requeue {number}\n"
+    health = server.manager.health()
+    monkeypatch.setattr(server.manager, "health", lambda: {**health, "batch": "local"})
+    for words in (("requeue", number), ("update", f"JobId={number}", "TimeLimit=9"), ("suspend", number)):
+        assert f"the embedded cluster cannot {words[0]} a job" in said("scontrol", *words, code=1)
+    assert said("scontrol", "update", "JobId=777", "TimeLimit=9").startswith("site: scontrol update JobId=777")
+    assert said("scontrol", "show", "job", number).startswith(f"JobId={number} ")
+
+
 def test_a_number_is_never_taken_for_the_beginning_of_an_id(said: Said, server: ApiServer) -> None:
     number = submitted(said)
     change(server, number, id="140abcde")

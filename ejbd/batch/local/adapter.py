@@ -211,6 +211,8 @@ class LocalBatch:
         refuse_others(identity)
         hold = hold if begins is None else not begins
         ahead_s = None if begins is False else begin_in_s  # it is held until it is let begin
+        if begins and ahead_s is None:
+            ahead_s = 0.0  # at once, whatever begin it was submitted with
         await self._call("update", id=id, walltime_s=walltime_s, hold=hold, begin_in_s=ahead_s)
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:

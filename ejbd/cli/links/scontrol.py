@@ -17,6 +17,7 @@ from ejbd.wire.visible import visible
 _VALUED = ("-M", "--clusters")
 _ENDS_ITS_CALLER = ("requeue", "requeuehold")
 _JOB = ("jobs", "jobid", "jobids")
+_CHANGES = ("update", "requeue", "requeuehold", "suspend", "resume")
 
 
 def run(words: Sequence[str]) -> int:
@@ -24,6 +25,7 @@ def run(words: Sequence[str]) -> int:
     flags, said = _split(words)
     command, jobs = _asked(said)
     if not jobs:
+        _refuse_embedded(said)
         if said and said[0] in _ENDS_ITS_CALLER:
             real.become("scontrol", words)
         return _others(words)
@@ -35,12 +37,35 @@ def run(words: Sequence[str]) -> int:
             daemon.request("POST", job_path(row.job["id"], f"/{command}"))
             continue
         # Slurm itself shows more of a job that it has by this number, as long as it remembers it.
-        if row.job["elastic"] or row.job["array"] is not None or not _shown_by_slurm(flags, row):
+        whole = not row.job["elastic"] and row.job["array"] is None and not _is_embedded(daemon)
+        if not whole or not _shown_by_slurm(flags, row):
             lines = _lines(row, daemon.get(job_path(row.job["id"])))
             print(" ".join(lines) if {"-o", "--oneliner"} & set(flags) else "\n   ".join(lines), end="\n\n")
     if found.others:
         code = _others([*flags, *(("show", "job") if command == "show" else (command,)), ",".join(found.others)])
     return code
+
+
+def _is_embedded(daemon: Client) -> bool:
+    """Whether the numbers are of the embedded cluster's jobs, which are others' on a Slurm that is there besides."""
+    return bool(daemon.get("/v1/health")["batch"] == "local")
+
+
+def _refuse_embedded(said: Sequence[str]) -> None:
+    """Raise EjbError (UNSUPPORTED) for a change of a job of the embedded cluster, which only a Slurm can make."""
+    if not said or said[0] not in _CHANGES:
+        return
+    given = [word.rpartition("=")[2] for word in said[1:] if said[0] != "update" or _names_job(word)]
+    jobs = [part for word in given for part in word.split(",") if part.partition("_")[0].isdigit()]
+    daemon = Client()
+    if jobs and _is_embedded(daemon) and named(daemon, jobs, apart=False).rows:
+        hint = "cancel the job, and submit it anew as it is to be"
+        raise EjbError(Code.UNSUPPORTED, f"the embedded cluster cannot {said[0]} a job", hint=hint)
+
+
+def _names_job(word: str) -> bool:
+    name = word.partition("=")[0].lower()
+    return len(name) >= 3 and "=" in word and any(one.startswith(name) for one in _JOB)
 
 
 def _shown_by_slurm(flags: Sequence[str], row: Row) -> bool:
