@@ -151,7 +151,7 @@ def test_a_jobs_launches_are_its_steps_and_the_workers_are_none() -> None:
         {"ordinal": n, "ranks": 4, "start_s": 1e9, "end_s": None, "code": code} for n, code in ((0, 3), (1, None))
     ]
     asked = Details(Answers())  # type: ignore[arg-type]
-    asked._known["1a2b3c4d"] = {**found, "steps": launches}
+    asked._known["1a2b3c4d"] = {**found, "steps": launches}  # type: ignore[typeddict-item]
     told = [(one.id, one.state) for one in sacct._steps(replace(row, details=asked), answer)]
     assert told == [("12.batch", "RUNNING"), ("12.0", "FAILED"), ("12.1", "RUNNING")]
 

@@ -257,7 +257,7 @@ def test_a_name_is_found_by_a_part_of_it(server: ApiServer, ada: httpx.Client) -
 def test_a_list_is_ordered_by_its_columns_and_says_what_it_comes_to(
     server: ApiServer, ada: httpx.Client, otto: httpx.Client
 ) -> None:
-    def shown(client: httpx.Client, **more: str) -> str:
+    def shown(client: httpx.Client, **more: str | int) -> str:
         return client.get("/web/jobs", params={"queue": "ordered", **more}).text
 
     first = submit(server, "ada", "beta", queue="ordered", state="running", start_s=time.time() - 600)
