@@ -595,3 +595,12 @@ async def test_the_command(site: Site) -> None:
     assert run("down").returncode == 0
     await until_true(lambda: not site.leftovers())  # it answers before it ends
     assert run("down").returncode == 0
+
+
+async def test_what_is_let_begin_begins_whatever_begin_it_had(site: Site) -> None:
+    here = site.folder
+    request = SubmitRequest("later", "", "batch", 1, 60.0, "#!/bin/sh\ntrue\n", here, here / "o", begin_in_s=600.0)
+    id = await site.batch.submit(ME, request)
+    assert (await site.job(id)).blocked
+    await site.batch.update(ME, id, begins=True)
+    assert [job.state for job in await site.ended(id)] == [BatchState.COMPLETED]
