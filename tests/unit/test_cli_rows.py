@@ -53,7 +53,7 @@ NOTHING: dict[str, Any] = {
     "elastic": False, "name": "wave", "user": "ada", "queue": "batch", "processes": 4, "walltime_s": 300.0,
     "held": False,
     "submit_s": 1e9, "start_s": None, "end_s": None, "rigid_start_s": None, "expected_completion_s": None, "reason": "",
-    "exit_code": None, "exit_signal": None, "nodes": [],
+    "exit_code": None, "exit_signal": None, "final_state": None, "nodes": [],
 }  # fmt: skip
 
 
