@@ -80,6 +80,21 @@ def test_sbatch_prints_what_slurms_prints(said: Said, server: ApiServer) -> None
     assert "sbatch: error: " in said("sbatch", "-n", "2", "no-such-script", code=1)
 
 
+def test_sbatch_takes_the_name_of_its_only_cluster(said: Said, tmp_path: Path) -> None:
+    (tmp_path / "site" / "scontrol").write_text('#!/bin/sh\necho "ClusterName             = lab"\n')
+    job = ("-n", "2", "-t", "9", "--wrap", "a")
+    assert re.fullmatch("Submitted batch job [0-9]+ on cluster lab\n", said("sbatch", "-M", "lab", *job))
+    assert re.fullmatch("[0-9]+;lab\n", said("sbatch", "--parsable", "--clusters=lab,other", *job))
+    assert said("sbatch", "-Mother", *job) == "site: sbatch -Mother -n 2 -t 9 --wrap a\n", "no job of EJB's"
+    (tmp_path / "own.sh").write_text("#!/bin/sh\n")
+    assert re.fullmatch("[0-9]+\n", said("sbatch", "--parsable", "-n2", "-t9", "own.sh", "-M", "other"))
+
+
+def test_when_a_job_would_start_is_asked_of_the_batch_system(said: Said) -> None:
+    assert said("sbatch", "--test-only", "-n", "2", "--wrap", "a") == "site: sbatch --test-only -n 2 --wrap a\n"
+    assert "site: " not in said("sbatch", "--test-only", "--elastic", "on", "-n", "2", "-t", "9", "--wrap", "a")
+
+
 def test_sbatch_waits_and_ends_as_the_job_does(said: Said, server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for code, words, begins in ((3, ("--wait",), "Submitted batch job "), (0, ("--parsable", "-W"), "")):
 

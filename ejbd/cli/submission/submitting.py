@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ejbd.wire.payloads import JobCreated, JobDetail
 
 
-def quickly(words: Sequence[str]) -> int | None:
+def quickly(words: Sequence[str], cluster: str = "") -> int | None:
     """Submit by a plain line of `ejb`; its exit code. None: it is not plain, or no submission: typer reads it.
 
     Loading typer and what it checks values with would take several times as long as all the rest. A line is plain where
-    typer would have nothing to say: no help, no mistake, no value that is odd.
+    typer would have nothing to say: no help, no mistake, no value that is odd. `cluster`: that was named, for sbatch.
     """
     rest = list(words)
     where: dict[str, str] = {}
@@ -40,10 +40,10 @@ def quickly(words: Sequence[str]) -> int | None:
     typed = submit_words.read(sbatchwords.translated(rest[1:], KNOWN))
     if typed is None:
         return None
-    return submit(typed, Client(where.get("url"), where.get("socket")))
+    return submit(typed, Client(where.get("url"), where.get("socket")), cluster)
 
 
-def submit(typed: Typed, daemon: Client) -> int:
+def submit(typed: Typed, daemon: Client, cluster: str = "") -> int:
     """Submit what was typed; the exit code. Raises EjbError."""
     given, words = typed.given, typed.words
     if given.get("pool") is not None:
@@ -77,7 +77,7 @@ def submit(typed: Typed, daemon: Client) -> int:
     for note in job["notes"] if verbose else ():
         out.note(note)
     if numbered:
-        return _numbered(job, daemon, out, wait=bool(given.get("wait")), verbose=verbose)
+        return _numbered(job, daemon, out, cluster, wait=bool(given.get("wait")), verbose=verbose)
     carried = _carried(job) if verbose else _carried(job) + _noted(job)
     if given.get("wait"):
         return _waited_for(job, daemon, out, carried)
@@ -86,7 +86,7 @@ def submit(typed: Typed, daemon: Client) -> int:
     return 0
 
 
-def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool, verbose: bool) -> int:
+def _numbered(job: JobCreated, daemon: Client, out: Output, cluster: str, *, wait: bool, verbose: bool) -> int:
     """Tell the job by its number, and no more, as sbatch does; with `wait` its end is waited for in silence then."""
     try:
         detail = daemon.number(job["id"])
@@ -95,7 +95,8 @@ def _numbered(job: JobCreated, daemon: Client, out: Output, *, wait: bool, verbo
             raise
         raise EjbError(error.code, f"Batch job submission failed: {error}") from None
     number = str(detail["number"])
-    out.result(detail, lambda: out.line(f"Submitted batch job {number}"), quiet=number)
+    where, short = (f" on cluster {cluster}", f";{cluster}") if cluster else ("", "")
+    out.result(detail, lambda: out.line(f"Submitted batch job {number}{where}"), quiet=f"{number}{short}")
     if verbose:
         out.note(_carried(job))
     sys.stdout.flush()

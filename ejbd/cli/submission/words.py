@@ -129,10 +129,15 @@ class Typed(NamedTuple):
 
 def is_command(words: Sequence[str]) -> bool:
     """Whether a `--` stands before the words that are no options."""
+    return words_behind(words)[:1] == ["--"]
+
+
+def words_behind(words: Sequence[str]) -> list[str]:
+    """What stands behind the options of a line."""
     rest = list(words)
     for _ in _options(rest):
         pass
-    return rest[:1] == ["--"]
+    return rest
 
 
 def read(words: Sequence[str]) -> Typed | None:
