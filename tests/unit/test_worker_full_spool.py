@@ -126,7 +126,7 @@ def test_room_for_a_programs_first_output_is_kept_and_its_file_stays_empty(tmp_p
     assert (size, kept >= 16384) == (0, True)
 
 
-@pytest.mark.parametrize(("full_for", "answered"), [(3, "ordinal"), (99, "refused")])
+@pytest.mark.parametrize(("full_for", "answered"), [(3, "ordinal"), (99, "plain")])
 def test_a_launch_waits_for_a_spool_that_is_full_and_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_for: int, answered: str
 ) -> None:
