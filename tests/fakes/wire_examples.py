@@ -73,7 +73,13 @@ OPERATIONS: dict[str, Json] = {
 
 RESULTS: dict[str, Json] = {
     "launch": {"pids": {"0": 4711, "5": 4712}, "seconds": 0.2, "first_s": 0.05},
-    "checkpoint": {"exits": {"0": 85, "5": 85}, "bytes": {"0": 1000, "5": 1000}, "seconds": 1.25, "write_s": 0.8},
+    "checkpoint": {
+        "exits": {"0": 85, "5": 85},
+        "killed": [],
+        "bytes": {"0": 1000, "5": 1000},
+        "seconds": 1.25,
+        "write_s": 0.8,
+    },
     "stop": {"exits": {"0": 143, "5": 137}},
     "lead": {"pid": 99},
     "unlead": {},
