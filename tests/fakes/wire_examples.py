@@ -64,7 +64,7 @@ OPERATIONS: dict[str, Json] = {
     },
     "unlead": {"grace_s": 2.0, "say": ["n1: task 3: Segmentation fault (./heat)"], "exit": {"code": 3}},
     "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
-    "drain": {"epoch": 2, "moved": True},
+    "drain": {"epoch": 2, "moved": True, "take_back": 1},
     "signal": {"signal": 10, "epoch": 2},
     "resize": {"epoch": 2, "ranks": [{"rank": 0, "processor": 1, "processors": None}], "cpus": None, "lent": 2},
     "exit": {"code": 3},
