@@ -35,7 +35,7 @@ class Process(NamedTuple):
     """One of the processes of a rank. `state` and `parent` are /proc/PID/stat's; `began`: seconds since the boot.
 
     `threads`: how many it has; the main one counts also when it has ended before the others. `waited`: grows with each
-    process that it has started and whose end it has waited for.
+    process that it has started, and the end of which it has waited for.
     """
 
     pid: int

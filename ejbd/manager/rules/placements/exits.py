@@ -33,7 +33,7 @@ from ejbd.store.states import EpochState
 from ejbd.wire.kinds import EpochCode, EventKind, OperationKind
 
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
-BROKEN = frozenset(  # what ends a process whose memory or descriptors are not what they were
+BROKEN = frozenset(  # what ends a process where its memory or descriptors are not what they were
     128 + number
     for number in (
         signal.SIGILL,
