@@ -164,7 +164,7 @@ def test_ranks_that_all_hang_at_a_checkpoint_are_told_as_killed_by_it(there: Wor
     result = checkpoint(there, timeout_s=3.0)
     assert (result["ok"], result["error"]) == (False, "no checkpoint in time")
     assert (result["data"]["exits"], result["data"]["killed"]) == ({}, list(range(RANKS)))
-    eventually(lambda: not there.ranks(1))
+    eventually(lambda: not coordinators(there))
     assert there.manager.of_kind("rank-exit") == [], "no end of theirs"
 
 
