@@ -52,10 +52,11 @@ def final_state(job: Job) -> JobState | None:
 
 
 def processors_held(jobs: Sequence[Job], session: Session) -> dict[str, int]:
-    """Processors of the running subjobs of each job; one query, and another where arrays are among them."""
+    """Processors of the running subjobs of each job, without those that are given back or lost; one query, and another
+    where arrays are among them."""
     ids = [job.id for job in jobs if not JobState(job.state).terminal]
     held: dict[str, int] = {}
-    runs = Subjob.state == SubjobState.RUNNING.value
+    runs = (Subjob.state == SubjobState.RUNNING.value) & ~Subjob.releasing
     if ids:
         for job_id, processors in session.execute(
             select(Subjob.job_id, Subjob.processors).where(Subjob.job_id.in_(ids), runs)

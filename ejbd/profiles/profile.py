@@ -40,12 +40,12 @@ class _Said(BaseModel):
 
 
 class Match(_Said):
-    """Which launches it is for: patterns of the program's name, a word that is among its arguments, and a pattern of
-    all its words with blanks between them (both as file names have patterns)."""
+    """Which launches it is for: patterns of the program's name, a word that is among its arguments, and patterns of
+    all its words with blanks between them, of which one has to fit (as file names have patterns)."""
 
     program: tuple[str, ...] = Field(min_length=1)
     argv: str = ""
-    line: str = ""
+    line: tuple[str, ...] = ()
 
 
 class Unless(_Said):

@@ -6,9 +6,11 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.acceptance.journeys import daemon_on, each_tag_once, nothing_left, one_copy_only, ours, ranks_of, undisturbed
@@ -196,6 +198,16 @@ def kill(cluster: SlurmCluster, name: str) -> None:
     until(lambda: name not in cluster.pids(), f"{name} lives", 60)
 
 
+def power_off(cluster: SlurmCluster, daemon: Daemon, name: str) -> None:
+    """A node dies, on which all that runs of the daemon's jobs is: nobody there sees another one end."""
+    there = [psutil.Process(cluster.pids()[name]), *daemon.processes()]
+    there += {p for one in there[1:] for p in one.parents() if p.name().startswith("slurmstepd")}
+    for end in (psutil.Process.suspend, psutil.Process.kill):
+        for process in there:
+            with suppress(psutil.NoSuchProcess):
+                end(process)
+
+
 def comes_back(cluster: SlurmCluster, daemon: Daemon, state: bytes | None = None) -> None:
     """The controller is killed and comes back with what it knew when it saved `state` (default: what it saved last)."""
     kill(cluster, "slurmctld")
@@ -307,20 +319,23 @@ def test_the_controller_forgets_a_waiting_placeholder(breakable: SlurmCluster, t
 
 
 def test_a_dead_node(breakable: SlurmCluster, tmp_path: Path) -> None:
-    """A slurmd dies with both subjobs on its node: back to waiting, and from the last checkpoint on another node."""
+    """A node dies with both subjobs on it: back to waiting as soon as Slurm says so, however long a worker may be
+    silent, and from the last checkpoint on another node."""
     site = SlurmSite(breakable, tmp_path, slurm_settings=IMPATIENT, shared=False)
-    with daemon_on(site, tmp_path) as daemon:
-        job = submit(daemon, site, steps=400)  # longer than Slurm needs to see that a node is down
+    with daemon_on(site, tmp_path, worker_silence_s=600) as daemon:
+        job = submit(daemon, site, steps=200)
         with one_copy_only(job):
             daemon.wait_event(job, "epoch.running")
             site.more()
             daemon.wait_event(job, "epoch.running", 2)
             assert {node for s in daemon.job(job)["subjobs"] for node in s["nodes"]} == {"n4"}
-            kill(breakable, "n4")
-            daemon.wait(job, "waiting", timeout_s=60)
+            power_off(breakable, daemon, "n4")
+            daemon.wait(job, "waiting", timeout_s=120)
             site.more()
             daemon.wait_event(job, "epoch.running", 3)
-            completed(daemon, site, job, steps=400)
+            completed(daemon, site, job, steps=200)
+        failed = next(e["data"] for e in daemon.events(job) if e["kind"] == "epoch.failed")
+        assert "the batch system has given it up with its node (NODE_FAIL" in failed["reason"]
         launched = [e["data"]["restart_from"] for e in daemon.events(job) if e["kind"] == "epoch.launching"]
         assert launched[:3] == [None, 1, 1]
         ends = {s["id"]: s["state"] for s in daemon.job(job)["subjobs"]}

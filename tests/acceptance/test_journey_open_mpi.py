@@ -99,6 +99,24 @@ def test_it_starts_on_a_part_of_a_node_and_moves_as_a_whole(tmp_path: Path, prog
 
 
 @pytest.mark.dmtcp
+def test_two_at_once_on_one_node_both_run_under_dmtcp(tmp_path: Path, program: Path) -> None:
+    """Each mpirun has the same process id there, by which it names its files: both died in MPI_Init."""
+    dmtcp_is_there()
+    site = LocalSite(tmp_path, 1, 8, block=1, fillers=(1,))
+    with daemon_on(site, tmp_path) as daemon:
+        path, jobs = open_mpi_first(tmp_path / "bin"), []
+        for name in ("one", "two"):
+            streams = ["-o", str(tmp_path / name), "-e", str(tmp_path / f"{name}.err")]
+            options = ["--mpi", "openmpi", "--engine", "auto", "-n", "2", "-t", "3", *streams]
+            jobs.append(str(ejb(daemon, path, "submit", *options, "--", str(program), "200")["id"]))
+        for job, name in zip(jobs, ("one", "two"), strict=True):
+            final = daemon.wait(job, timeout_s=180)
+            assert (final["state"], final["exit_code"]) == ("completed", 0), daemon.trace(job)()
+            assert daemon.kinds(job).count("epoch.launching") == 1, daemon.trace(job)()
+            assert "MPI_Init" not in (tmp_path / f"{name}.err").read_text()
+
+
+@pytest.mark.dmtcp
 @pytest.mark.slurm
 def test_it_moves_from_host_to_host(tmp_path: Path, program: Path) -> None:
     """The same on a real Slurm, whose nodes are hosts with addresses of their own."""

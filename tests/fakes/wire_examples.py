@@ -64,7 +64,7 @@ OPERATIONS: dict[str, Json] = {
     },
     "unlead": {"grace_s": 2.0, "say": ["n1: task 3: Segmentation fault (./heat)"], "exit": {"code": 3}},
     "launch-ended": {"ordinal": 0, "code": 0, "say": ["n1: task 3: Segmentation fault"]},
-    "drain": {"epoch": 2, "moved": True},
+    "drain": {"epoch": 2, "moved": True, "take_back": 1},
     "signal": {"signal": 10, "epoch": 2},
     "resize": {"epoch": 2, "ranks": [{"rank": 0, "processor": 1, "processors": None}], "cpus": None, "lent": 2},
     "exit": {"code": 3},
@@ -73,7 +73,13 @@ OPERATIONS: dict[str, Json] = {
 
 RESULTS: dict[str, Json] = {
     "launch": {"pids": {"0": 4711, "5": 4712}, "seconds": 0.2, "first_s": 0.05},
-    "checkpoint": {"exits": {"0": 85, "5": 85}, "bytes": {"0": 1000, "5": 1000}, "seconds": 1.25, "write_s": 0.8},
+    "checkpoint": {
+        "exits": {"0": 85, "5": 85},
+        "killed": [],
+        "bytes": {"0": 1000, "5": 1000},
+        "seconds": 1.25,
+        "write_s": 0.8,
+    },
     "stop": {"exits": {"0": 143, "5": 137}},
     "lead": {"pid": 99},
     "unlead": {},

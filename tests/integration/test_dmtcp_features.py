@@ -40,6 +40,9 @@ SEEN = {  # DMTCP does not bring it back, and a worker sees it before the first 
     "anonymous memory shared with a child": "shares memory with a process that it has started",
     "multiprocessing, spawn": "with another program that it has started",
     "multiprocessing, forkserver": "with another program that it has started",
+    "children one after the other": "start programs one after the other",
+    "subprocesses of Python one after the other": "start programs one after the other",
+    "system() of C": "start programs one after the other",
 }
 REFUSED = (  # by DMTCP when the program asks for it: it ends with an error at its start
     "inotify",
@@ -49,11 +52,14 @@ REFUSED = (  # by DMTCP when the program asks for it: it ends with an error at i
     "environment of its own",
 )
 BY_PLUGIN = ("interval timer (real)", "interval timer (virtual)", "interval timer (prof)")  # not without it
-BY_CHANCE = ("children one after the other", "system() of C", "concurrent.futures")
-MOVED_ALL_THE_SAME = ("POSIX shared memory",)  # by bare DMTCP, as long as nobody uses the descriptor again
+BY_CHANCE = ("concurrent.futures",)
+MOVED_ALL_THE_SAME = (  # by bare DMTCP: as long as nobody uses the descriptor again, and by chance
+    *("POSIX shared memory", "children one after the other", "subprocesses of Python one after the other"),
+    "system() of C",
+)
 
 FEW = ("file opened for update", "threads", "interval timer (real)", "child that is forked", "subprocess of Python")
-FEW_SEEN = ("timerfd", "multiprocessing, spawn", "static program behind a shell")
+FEW_SEEN = ("timerfd", "multiprocessing, spawn", "static program behind a shell", "system() of C")
 
 
 def names(which: Any) -> list[Any]:

@@ -192,6 +192,33 @@ def test_a_launch_with_files_of_its_own(job: Job) -> None:
     assert job.out.read_text() == "wrong\n"
 
 
+def test_what_an_attempt_has_printed_is_taken_off_again_where_its_launch_begins_anew(job: Job) -> None:
+    """Its errors stood in the output of a job that had completed."""
+    job.script("hello\n")
+    output = job.output(error=True)
+    output.collect()
+    job.write("half a line", epoch=1)
+    job.write("it failed\n", epoch=1, stream="err")
+    output.collect()
+    output.collect(final_epoch=1)
+    assert (job.out.read_text(), job.err.read_text()) == ("hello\nhalf a line", "it failed\n")
+    output.take_back(1)
+    assert (job.out.read_text(), job.err.read_text()) == ("hello\n", "")
+    job.write("whole\n", epoch=2)
+    output.collect(final_epoch=2)
+    assert job.out.read_text() == "hello\nwhole\n"
+
+
+def test_of_an_output_to_which_others_have_written_since_nothing_is_taken_off(job: Job) -> None:
+    output = job.output()
+    job.write("first\n", epoch=1)
+    output.collect(final_epoch=1)
+    with job.out.open("a") as file:
+        file.write("another's\n")
+    job.output(owner="two", truncate=False).take_back(1)
+    assert job.out.read_text() == "first\nanother's\n"
+
+
 def test_a_line_longer_than_a_chunk(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector_module, "_CHUNK", 10)
     output = job.output()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.ejb_worker.engines.dmtcp_obstacles import obstacle
+from workers.ejb_worker.engines.dmtcp_obstacles import Process, Turnover, obstacle
 
 # Says that it is ready once it has what it is tried for, and waits for its end.
 WAIT = "\nprint('ready', flush=True)\nimport time\ntime.sleep(600)\n"
@@ -162,3 +162,37 @@ def test_a_child_that_dmtcp_does_not_hold_keeps_its_rank_where_it_is(
     assert f"runs {Path(sleep).resolve().name}, which DMTCP does not hold" in seen(parent, held=True)
     time.sleep(2.2)
     assert seen(parent, held=True) == "", "it has ended since"
+
+
+LOOP = "echo ready; while :; do sleep 0.05; done"
+
+
+def test_a_shell_that_starts_programs_one_after_the_other_is_seen_after_two_ends(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    """Moved, it took the lost end of one for a failure, and went on with what that had not done."""
+    child = start("sh", "-c", LOOP)
+    turnover, said = Turnover(), ""
+    for _ in range(200):
+        said = obstacle({3: child.pid}, held=False, turnover=turnover)
+        if said:
+            break
+        time.sleep(0.05)
+    assert said.startswith("rank 3 has ") and "start programs one after the other" in said
+
+
+@pytest.mark.parametrize(
+    ("waited", "seen_at"),
+    [
+        ([(1, 5), (2, 6), (4, 7), (5, 7), (8, 7)], [4, 5]),  # what prepares for something longer
+        ([(1, 5), (2, 5), (4, 6), (60, 6), (600, 7), (601, 7)], []),  # one in ten minutes
+        ([(1, 0), (2, 0), (4, 0), (60, 0)], []),
+        ([(60, 5), (120, 6), (180, 7), (181, 7), (240, 8)], [180, 181, 240]),  # one in half a minute
+    ],
+)
+def test_programs_that_follow_each_other_are_told_from_one_now_and_then(
+    waited: list[tuple[float, int]], seen_at: list[float]
+) -> None:
+    turnover = Turnover()
+    looks = [(at, turnover.look([Process(1, 0, "S", 0.0, 1, count)], at)) for at, count in waited]
+    assert [at for at, said in looks if said] == seen_at

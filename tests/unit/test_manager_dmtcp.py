@@ -47,6 +47,28 @@ async def test_auto_is_dmtcp_where_it_is(live: LiveWorld, installed: None) -> No
     assert "engine dmtcp: it is on the daemon's PATH, and no worker was seen yet" in received["reason"]
 
 
+@pytest.mark.parametrize(
+    ("words", "engine"),
+    [
+        ("torchrun --nnodes 2 --rdzv_endpoint n1:29500 train.py", "none"),
+        ("/opt/conda/bin/python3.11 -m torch.distributed.run --nnodes 2 train.py", "none"),
+        ("accelerate launch train.py", "none"),
+        ("python3 train.py", "dmtcp"),
+    ],
+)
+async def test_what_starts_ranks_that_meet_by_themselves_is_moved_by_nothing_and_has_all_of_them_at_once(
+    live: LiveWorld, installed: None, words: str, engine: str
+) -> None:
+    """It began with one rank of two, and waited for the other; at its first growth it had FAILED."""
+    job = await live.submit(engine="auto", argv=tuple(words.split()))
+    assert live.job(job).engine == engine
+    await live.poll(1)
+    worker = await live.begin(f"{job}.1")
+    await live.work()
+    launched = next(payload for kind, payload in worker.done if kind == "launch")
+    assert len(launched["ranks"]) == launched["size"] == live.job(job).processes
+
+
 @pytest.mark.parametrize("asked", ["auto", "dmtcp"])
 async def test_a_job_whose_first_nodes_have_none_runs_without_it(live: LiveWorld, installed: None, asked: str) -> None:
     """It is on the daemon's own PATH alone. What a user asks for is not taken back in silence."""

@@ -219,7 +219,11 @@ async def test_what_runs_on_a_lost_node_is_ended_before_the_job_begins_elsewhere
         assert "exit" in await worker.work()
         await live.poll(1)
     else:
-        live.clock.now += 61
+        assert (
+            f"running: {job}.1 is lost: the batch system has given it up with its node (NODE_FAIL"
+            in ((await live.manager.explain(job))["now"])
+        )
+        live.clock.now += 16  # a heartbeat and a half: nobody waits for the whole silence of a worker
         await live.work()
         await live.poll(heartbeats=False)
     assert live.subjobs(job)[1].state == "lost"

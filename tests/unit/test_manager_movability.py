@@ -9,11 +9,12 @@ import pytest
 from sqlalchemy.orm import Session
 
 from ejbd.core.view import BatchJobView, BatchState
-from ejbd.store.models import Move
+from ejbd.store.models import Launch, Move
 from ejbd.store.store import Store
 from tests.fakes.dmtcp_commands import install
 from tests.fakes.live import LiveWorld, Worker, some
 
+KILLED = {"exits": {}, "killed": list(range(16))}  # by the worker, since a checkpoint had hung
 WHY = "rank 0 has a timer of timerfd_create, which DMTCP does not bring back"
 
 
@@ -68,7 +69,7 @@ async def test_what_is_seen_in_a_program_that_cannot_be_moved_keeps_it_where_it_
 
 async def breaks(live: LiveWorld, job: str, worker: Worker) -> None:
     """The job's first checkpoint ends its ranks, and they begin anew without DMTCP."""
-    worker.fail["checkpoint"] = {"exits": {str(rank): 137 for rank in range(16)}}
+    worker.fail["checkpoint"] = KILLED
     await live.poll(11)
     await live.work(12)
     assert [e.state for e in live.epochs(job)] == ["failed", "running"]
@@ -182,7 +183,7 @@ async def test_the_first_checkpoint_is_tried_while_little_is_lost(live: LiveWorl
 async def test_a_first_checkpoint_that_kills_the_program_is_the_last_one(live: LiveWorld) -> None:
     """It was tried again and again, each time from the start."""
     job, worker = await running(live)
-    worker.fail["checkpoint"] = {"exits": {str(rank): 137 for rank in range(16)}}
+    worker.fail["checkpoint"] = KILLED
     await live.poll(11)
     await live.work(12)
     assert [e.state for e in live.epochs(job)] == ["failed", "running"]
@@ -250,13 +251,61 @@ async def test_a_program_that_does_not_come_back_from_its_first_checkpoint_is_be
     assert live.job(job).state == "completed"
 
 
+async def test_ranks_that_a_hung_checkpoint_has_killed_begin_anew_also_where_each_goes_on_alone(
+    live: LiveWorld,
+) -> None:
+    """Ranks of a shell's loop: the job had FAILED with 137, a code that none of them had ended with."""
+    job, worker = await running(live)
+
+    def alone(session: Session) -> None:
+        some(session.get(Launch, (job, 0))).together = False
+
+    await live.store.write(alone)
+    await breaks(live, job, worker)
+    assert engines(worker) == ["dmtcp", "none"] and live.epochs(job)[0].exits == {}
+    await worker.finish_ranks(2)
+    await live.work()
+    assert (live.job(job).state, live.job(job).exit_code) == ("completed", 0)
+
+
+async def test_a_rank_that_fails_by_itself_while_it_is_checkpointed_has_failed(live: LiveWorld) -> None:
+    job, worker = await running(live)
+    worker.fail["checkpoint"] = {"exits": {"0": 3}, "killed": list(range(1, 16))}
+    await live.poll(31)
+    await live.work(12)
+    row = live.job(job)
+    assert (row.state, row.exit_code, len(live.epochs(job))) == ("failed", 3, 1)
+    assert not row.not_movable
+
+
+@pytest.mark.parametrize(("code", "again"), [(3, False), (143, False), (139, True), (99, True)])
+async def test_an_exit_code_soon_after_the_first_move_is_the_programs_own(
+    live: LiveWorld, code: int, again: bool
+) -> None:
+    """It was run three times over, and taken for what cannot be moved for a day. What a broken image ends with is no
+    code of the program's."""
+    job, worker = await running(live)
+    await live.poll(11)
+    await live.work()
+    assert [e.state for e in live.epochs(job)] == ["stopped", "running"]
+    live.clock.now += 6
+    await worker.report("rank-exit", epoch=2, rank=0, code=code)
+    await live.work(12)
+    assert len(live.epochs(job)) == (3 if again else 2)
+    if not again:
+        row = live.job(job)
+        assert (row.state, row.exit_code) == ("failed", code)
+        assert f"rank 0 ended with code {code}, 6 s after it was moved" in live.epochs(job)[-1].reason
+        assert "move.failed" not in live.kinds(job)
+
+
 async def test_a_program_that_was_moved_before_may_fail_at_it_once(live: LiveWorld) -> None:
     job, worker = await running(live)
     await live.poll(11)
     await live.work()
     assert [e.state for e in live.epochs(job)] == ["stopped", "running"]
     for count in (1, 2):
-        worker.fail["checkpoint"] = {"exits": {str(rank): 137 for rank in range(16)}}
+        worker.fail["checkpoint"] = KILLED
         live.batch.free = 4 * count
         await live.poll(60)
         new = f"{job}.{count + 1}"
@@ -284,7 +333,7 @@ async def test_images_of_few_generations_are_kept_and_none_of_a_job_that_ended_w
         folder = live.manager.world.spool.checkpoint_dir(job, live.epochs(job)[-1].number)
         (folder / "image").touch()
         if count == 3:
-            worker.fail["checkpoint"] = {"exits": {str(rank): 137 for rank in range(16)}}
+            worker.fail["checkpoint"] = KILLED
         await live.poll(40)
         await live.work(12)
         worker.fail.clear()

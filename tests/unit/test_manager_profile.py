@@ -299,6 +299,16 @@ def test_a_launch_of_another_program_or_of_a_case_that_is_not_fit_is_not_run_by_
         assert bool(found) == bool(says) and says in found, "a single SCF would begin anew with each move"
 
 
+def test_a_training_script_that_does_not_look_for_the_stop_is_not_run_by_the_profile(tmp_path: Path) -> None:
+    """It was told to stop at its first growth, killed after its grace, and FAILED with 137."""
+    words = ["torchrun", "--nnodes=1:4", "--nproc_per_node=1", "train.py", "--epochs", "3"]
+    for text, says in (("import torch", "no line of train.py is like"), ("if Path('STOP').exists(): save()", "")):
+        (tmp_path / "train.py").write_text(text)
+        found = unfit(PROFILES["torchrun"], words, str(tmp_path))
+        assert bool(found) == bool(says) and says in found
+    assert "no word like" in unfit(PROFILES["torchrun"], ["torchrun", "--nnodes=1:4", "-m", "train"], str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("launch", "program"),
     [

@@ -344,7 +344,9 @@ class Agent:
         elif run is not None and run.running:
             reply(False, "ranks of epoch %d still run here" % run.epoch, {})
         else:
-            self._lead.drain(int(payload["epoch"]), bool(payload.get("moved")), reply)
+            first = payload.get("take_back")
+            take_back = None if first is None else int(first)
+            self._lead.drain(int(payload["epoch"]), bool(payload.get("moved")), take_back, reply)
 
     def _signal(self, payload: Dict[str, Any], reply: Reply) -> None:
         """To ranks or to the script; nothing where they have ended by now."""

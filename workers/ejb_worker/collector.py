@@ -107,6 +107,10 @@ class Output:
                 self._close("epochs/%d" % epoch)
         return taken
 
+    def take_back(self, first: int) -> None:
+        """The launch of the epochs from `first` on begins anew: what they printed is taken off the job's output."""
+        self._journal.take_back(first, self._targets.values())
+
     def _take(self, files: List[_File]) -> int:
         taken = 0
         for tails in (False, True):  # a last line without newline comes behind all that are whole
@@ -271,6 +275,7 @@ class Collector:
         self._log = log
         self._condition = threading.Condition()
         self._requests: List[Tuple[_Last, Done, bool]] = []
+        self._take_back: Dict[int, int] = {}  # final epoch -> the first one of its launch
         self._unfinished: List[_Last] = []  # last ones that could not be taken
         self._closing = False
         self.own_trouble = False  # whether what it met last was met with EJB's own files, not with the user's
@@ -289,10 +294,18 @@ class Collector:
         return self._errno in _HOPELESS and not self.own_trouble
 
     def flush(
-        self, done: Done, *, final_epoch: Optional[int] = None, final_run: Optional[int] = None, moved: bool = False
+        self,
+        done: Done,
+        *,
+        final_epoch: Optional[int] = None,
+        final_run: Optional[int] = None,
+        moved: bool = False,
+        take_back: Optional[int] = None,
     ) -> None:
-        """Take what is there now, then call `done`."""
+        """Take what is there now, then call `done`. `take_back`: of the final epoch's launch, from that epoch on."""
         with self._condition:
+            if final_epoch is not None and take_back is not None:
+                self._take_back[final_epoch] = take_back
             if not self._ended:
                 last = (final_epoch, final_run, moved)
                 self._requests.append((last, done, last != _NOTHING))
@@ -332,6 +345,9 @@ class Collector:
                     del self._unfinished[0]
                 epoch, run, moved = _NOTHING if request is None else request[0]
                 taken += output.collect(final_epoch=epoch, final_run=run, moved=moved)
+                first = self._take_back.pop(epoch, None) if epoch is not None else None
+                if first is not None:
+                    output.take_back(first)
             except Superseded:
                 error = "another worker has become the lead and collects the output"
                 closing = True

@@ -2,7 +2,8 @@
 
 `output.json` holds the state *before* a batch and the batch itself (ranges of files that never change once written).
 The next writer finds by comparing how much of the batch reached the output, and appends the rest. No byte is lost or
-doubled, wherever the writer was killed, and the output is never truncated while a person reads it.
+doubled, wherever the writer was killed. The output is truncated only where a launch begins anew, as a batch system does
+with the output of a job that it runs again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from .files import read_json, write_all, write_json
 
@@ -62,6 +63,7 @@ class Journal:
         self.offsets: Dict[str, int] = {}
         self.done: List[str] = []
         self.sinks: Dict[str, List[Any]] = {}
+        self._of_epochs: Dict[str, List[List[int]]] = {}  # sink -> [epoch, where its first piece went, bytes of it]
         self._batch: List[Piece] = []
 
     def take_over(self) -> bool:
@@ -76,6 +78,7 @@ class Journal:
             self.offsets = dict(saved["offsets"])
             self.done = list(saved["done"])
             self.sinks = {sink: list(state) for sink, state in saved["sinks"].items()}
+            self._of_epochs = {sink: list(them) for sink, them in (saved.get("epochs") or {}).items()}
             for sink, path, start, end, newline, *cut in saved["batch"]:  # an older worker does not say whether it cut
                 data = self._read(path, start, end)
                 if data is not None:
@@ -121,6 +124,21 @@ class Journal:
             self._check_owner()
             self._save([])
 
+    def take_back(self, first: int, sinks: Iterable[str]) -> None:
+        """Cut off what the epochs from `first` on have had appended to these files, where nothing else came since."""
+        self.finish_batch()
+        with _Locked(self._lock):
+            self._check_owner()
+            for sink in dict.fromkeys(sinks):
+                theirs = [one for one in self._of_epochs.get(sink, []) if one[0] >= first]
+                self._of_epochs[sink] = [one for one in self._of_epochs.get(sink, []) if one[0] < first]
+                start = min((at for _epoch, at, _count in theirs), default=0)
+                with _OfSink(sink):
+                    if theirs and os.path.isfile(sink) and _size(sink) == start + sum(one[2] for one in theirs):
+                        os.truncate(sink, start)
+                        self.sinks[sink] = [start, ""]
+            self._save([])
+
     def close(self) -> None:
         os.close(self._lock)
 
@@ -135,6 +153,7 @@ class Journal:
             "offsets": self.offsets,
             "done": self.done,
             "sinks": self.sinks,
+            "epochs": self._of_epochs,
             "batch": [[p.sink, p.path, p.start, p.end, p.newline, p.cut] for p in batch],
         }
         write_json(self._path, state, sync=True)
@@ -144,10 +163,23 @@ class Journal:
             data = b"".join(piece.content() for piece in self._batch if piece.sink == sink)
             with _OfSink(sink):
                 self._append(sink, int(self.sinks[sink][0]), data)
+        at = {sink: int(state[0]) for sink, state in self.sinks.items()}
         for piece in self._batch:
             self.offsets[piece.path] = piece.end
             self.sinks[piece.sink][1] = piece.path if piece.cut else ""
+            folder, _, rest = piece.path.partition("/")
+            if folder == "epochs":
+                self._count(piece.sink, int(rest.partition("/")[0]), at[piece.sink], len(piece.content()))
+            at[piece.sink] += len(piece.content())
         self._batch = []
+
+    def _count(self, sink: str, epoch: int, at: int, count: int) -> None:
+        known = self._of_epochs.setdefault(sink, [])
+        one = next((one for one in known if one[0] == epoch), None)
+        if one is None:
+            known.append([epoch, at, count])
+        else:
+            one[2] += count
 
     def _append(self, sink: str, before: int, data: bytes) -> None:
         descriptor = os.open(sink, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)

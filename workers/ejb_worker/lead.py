@@ -139,8 +139,11 @@ class Lead:
         """Whether what its collector met last was met with EJB's own files, and not with the user's."""
         return self._collector.own_trouble
 
-    def drain(self, epoch: int, moved: bool, reply: Reply) -> None:
-        self._collector.flush(lambda error: reply(not error, error, {}), final_epoch=epoch, moved=moved)
+    def drain(self, epoch: int, moved: bool, take_back: Optional[int], reply: Reply) -> None:
+        def done(error: str) -> None:
+            reply(not error, error, {})
+
+        self._collector.flush(done, final_epoch=epoch, moved=moved, take_back=take_back)
 
     def end(self, grace_s: float, done: Callable[[str], None]) -> None:
         """End the script (TERM, KILL after `grace_s` seconds), collect what is there, leave the output to another."""

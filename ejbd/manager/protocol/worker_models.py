@@ -377,10 +377,12 @@ class LaunchEndedPayload(Wire):
 
 
 class DrainPayload(Wire):
-    """Collect what the epoch's ranks wrote. `moved`: they go on elsewhere, maybe in the middle of a line."""
+    """Collect what the epoch's ranks wrote. `moved`: they go on elsewhere, maybe in the middle of a line. `take_back`:
+    what those from that epoch on wrote is taken off the job's output again, for their launch begins anew."""
 
     epoch: Count
     moved: bool = False
+    take_back: Count | None = None
 
 
 class SignalPayload(Wire):

@@ -16,8 +16,8 @@ _NAMELESS = re.compile(r"/#\d+ \(deleted\)$")
 _SHARED = re.compile(r"^\S+ rw.s \S+ (\S+) (\d+)\s+/dev/zero \(deleted\)$", re.MULTILINE)
 LONGEST_MAPS = 4 << 20
 LASTING_S = 1.0
-LONGEST_TURN_S = 60.0
-"""Between the ends of two programs that were started one after the other: the longest pause between two looks."""
+LONGEST_TURN_S = 65.0
+"""Between two looks that each saw the end of a program: a little more than the longest pause between them."""
 ENDING_S = 0.05
 """Of a process that was asked to end no thread is left after so long, or the kernel's signal for it is still seen."""
 FEWEST_FILES = 1024
@@ -35,7 +35,7 @@ class Process(NamedTuple):
     """One of the processes of a rank. `state` and `parent` are /proc/PID/stat's; `began`: seconds since the boot.
 
     `threads`: how many it has; the main one counts also when it has ended before the others. `waited`: grows with each
-    process that it has started and whose end it has waited for.
+    process that it has started, and the end of which it has waited for.
     """
 
     pid: int
@@ -108,7 +108,8 @@ class Turnover:
                 self._ends_s[one.pid] = [*self._ends_s.get(one.pid, [])[-1:], now_s]
         for one in mine:
             ends_s = self._ends_s.get(one.pid, [])
-            if len(ends_s) > 1 and now_s - ends_s[1] <= max(LASTING_S, min(ends_s[1] - ends_s[0], LONGEST_TURN_S)):
+            turn_s = ends_s[1] - ends_s[0] if len(ends_s) > 1 else LONGEST_TURN_S + 1
+            if turn_s <= LONGEST_TURN_S and now_s - ends_s[1] <= max(LASTING_S, turn_s):
                 return (
                     "has %s start programs one after the other, and DMTCP loses the end of one that ends at a move"
                     % _program(one.pid)

@@ -20,7 +20,7 @@ def matches(profile: Any, program: Sequence[str]) -> bool:
     name = words[0].rpartition("/")[2]
     if not any(fnmatchcase(name, pattern) for pattern in profile.match.program):
         return False
-    line = getattr(profile.match, "line", "")  # a job of an older daemon's has none
-    if line and not fnmatchcase(" ".join(words), line):
+    lines = getattr(profile.match, "line", ())  # a job of an older daemon's has none
+    if lines and not any(fnmatchcase(" ".join(words), line) for line in lines):
         return False
     return not profile.match.argv or profile.match.argv in (*words[1:], name)

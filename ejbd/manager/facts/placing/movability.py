@@ -86,8 +86,10 @@ def proved_elsewhere(world: JobWorld) -> bool:
 
 
 def launch_engine(world: JobWorld, restart_from: int | None) -> str:
-    """The engine of the next placement: what cannot be moved has nothing from DMTCP."""
-    return "none" if world.not_movable and restart_from is None else world.job.engine
+    """The engine of the next placement: what cannot be moved has nothing from DMTCP, nor from a profile that is not for
+    it. One that is says at every start what a width needs."""
+    without = world.no_profile if world.job.engine == "profile" else world.not_movable
+    return "none" if without and restart_from is None else world.job.engine
 
 
 def runs_under(world: JobWorld, epoch: Epoch) -> str:

@@ -53,6 +53,7 @@ from ejbd.wire.kinds import AS_ASKED, EventKind, JobKind, OperationKind, SubjobR
 
 FORGOTTEN_S = 60.0  # after which a batch system may have forgotten a job that has ended (Slurm's MinJobAge: 300 s)
 COMPLETING_S = 300.0  # how long an Epilog may take before the silence of a subjob's workers counts all the same
+PUT_BACK = "the batch system has put it back into the queue"
 SILENT_BEATS = 1.5  # heartbeats that a worker may miss before its silence is worth a note
 
 
@@ -115,15 +116,16 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
     elif ctx.view is None or not heard.is_news_to(ctx.view, subjob):
         if subjob.state in STARTED_SUBJOB and subjob.role == SubjobRole.RIGID:
             yield from _waits_again(world, subjob)
-        elif subjob.state == SubjobState.RUNNING and subjob.role == SubjobRole.ASIDE:
-            yield MoveSubjob(subjob, SubjobState.PENDING, reason="it is set aside", setback=True)
-            yield LeaveSubjob(subjob, "it is set aside")
+        elif subjob.state == SubjobState.RUNNING:
+            why = "it is set aside" if subjob.role == SubjobRole.ASIDE else PUT_BACK
+            yield MoveSubjob(subjob, SubjobState.PENDING, reason=why, setback=True)
+            yield LeaveSubjob(subjob, why)
         yield from _still_pending(world, subjob, seen)
 
 
 def _waits_again(world: JobWorld, subjob: Subjob) -> Effects[None]:
     """The batch system has put a passed-through job back into its queue: its node died, or a user said so."""
-    job, why = world.job, "the batch system has put it back into the queue"
+    job, why = world.job, PUT_BACK
     yield MoveSubjob(subjob, SubjobState.PENDING, reason=why, setback=True)
     if job.state == JobState.RUNNING:
         yield MoveJob(job, JobState.WAITING, reason=why, setback=True)
@@ -159,22 +161,28 @@ def _speaks(world: JobWorld, subjob: Subjob) -> bool:
     return any(_is_heard(world.ctx, worker) for worker in world.workers_of(subjob.id))
 
 
-def _is_heard(ctx: Context, worker: Worker) -> bool:
-    return ctx.now - ctx.seen.get(worker.id, worker.last_seen_s) <= ctx.settings.limits.worker_silence_s
+def _is_heard(ctx: Context, worker: Worker, within_s: float | None = None) -> bool:
+    limit_s = ctx.settings.limits.worker_silence_s if within_s is None else within_s
+    return ctx.now - ctx.seen.get(worker.id, worker.last_seen_s) <= limit_s
 
 
-def _runs_on(world: JobWorld, subjob: Subjob) -> Effects[bool]:
+def _runs_on(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[bool]:
     """Whether what runs in a subjob that was given up with its node may live on: the batch system ends nothing there.
 
-    The workers are told to; until they have, or have long been silent, it has not ended for us, and nothing begins
-    elsewhere.
+    The workers are told to; until they have, it has not ended for us, and nothing begins elsewhere. The batch system
+    does not reach the node either: workers that live call within a heartbeat, and others are not waited for.
     """
     if subjob.role == SubjobRole.RIGID or subjob.state != SubjobState.RUNNING:
         return False
+    limits = world.ctx.settings.limits
+    within_s = min(limits.worker_silence_s, SILENT_BEATS * limits.heartbeat_s)
     gone = {o.worker_id for o in world.operations(OperationKind.EXIT, OperationKind.UNLEAD) if leaves(o)}
-    if not any(_is_heard(world.ctx, w) for w in world.workers_of(subjob.id) if w.id not in gone):
+    if not any(_is_heard(world.ctx, w, within_s) for w in world.workers_of(subjob.id) if w.id not in gone):
         return False
-    yield GiveUp(subjob, "the batch system has given it up with its node")
+    said = ", ".join(filter(None, (end.state.name, end.why)))
+    why = f"the batch system has given it up with its node ({said})"
+    yield note(subjob, reason=why)
+    yield GiveUp(subjob, why)
     return True
 
 
@@ -237,7 +245,7 @@ def _end_of(seen: BatchJobView) -> BatchEnd:
 def _ended(world: JobWorld, subjob: Subjob, end: BatchEnd) -> Effects[None]:
     """One of our batch jobs has ended."""
     ctx, job, state = world.ctx, world.job, end.state
-    if state is BatchState.NODE_FAIL and (yield from _runs_on(world, subjob)):
+    if state is BatchState.NODE_FAIL and (yield from _runs_on(world, subjob, end)):
         return
     yield note(subjob, exit_code=end.exit_code)
     was_running = subjob.state in STARTED_SUBJOB

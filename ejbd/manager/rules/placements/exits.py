@@ -33,7 +33,7 @@ from ejbd.store.states import EpochState
 from ejbd.wire.kinds import EpochCode, EventKind, OperationKind
 
 CHECKPOINTED = 85  # the exit code by which a rank says that its state is written
-BROKEN = frozenset(  # what ends a process whose memory or descriptors are not what they were
+BROKEN = frozenset(  # what ends a process where its memory or descriptors are not what they were
     128 + number
     for number in (
         signal.SIGILL,
@@ -45,6 +45,7 @@ BROKEN = frozenset(  # what ends a process whose memory or descriptors are not w
         signal.SIGSYS,
     )
 )
+KILLED = 128 + signal.SIGKILL  # so a worker of an older version tells of ranks that it has ended itself
 
 
 def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
@@ -151,7 +152,7 @@ def failed_meanwhile(world: JobWorld, epoch: Epoch) -> bool:
     if moving.runs_under(world, epoch) != "dmtcp" or go_on_alone(world, epoch):
         return False
     codes = [int(code) for code in epoch.exits.values() if code]
-    return bool(codes) and all(_is_own(code) for code in codes)
+    return bool(codes) and all(_is_own(code) and code != KILLED for code in codes)
 
 
 def _warned_of(world: JobWorld, epoch: Epoch, bad: list[tuple[int, int]]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import func, select
+
 from ejbd.manager.effects import (
     Effects,
     Flush,
@@ -88,6 +90,8 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
         )
         restart_from, fallback, seated_on = None, [], workers
     workers = seated_on
+    if restart_from is None and last is not None and last.launch_ordinal == launch.ordinal:
+        yield from _take_back(world, last)
     size = world.width_for(launch, sum(world.needs.places(w.processors) for w in workers))
     seating = seated(world, launch, workers, size)
     seats, processors = seating.seats, seating.wide
@@ -162,6 +166,20 @@ def start_epoch(world: JobWorld, launch: Launch, members: list[Subjob]) -> Effec
         subjobs=epoch.members,
         restart_from=restart_from,
     )
+
+
+_THEIRS = (EpochCode.SUBJOB_LOST, EpochCode.WORKER_LOST, EpochCode.WARNED)
+
+
+def _take_back(world: JobWorld, last: Epoch) -> Effects[None]:
+    """The launch begins anew, and by EJB's own doing: what it has printed is not the job's output."""
+    lead = world.worker(world.job.lead_worker)
+    if lead is None or last.state != EpochState.FAILED or last.code in _THEIRS:
+        return
+    same = (Epoch.job_id == last.job_id, Epoch.launch_ordinal == last.launch_ordinal)
+    first = world.ctx.session.scalar(select(func.min(Epoch.number)).where(*same))
+    payload = {"epoch": last.number, "take_back": first}
+    yield Order(lead, OperationKind.DRAIN, payload, epoch=last.number)
 
 
 def _wide(processors: tuple[int, ...]) -> dict[str, Any]:

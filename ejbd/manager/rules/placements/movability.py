@@ -67,11 +67,13 @@ def launch_over(world: JobWorld) -> Effects[None]:
 
 def failed(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:
     """A checkpoint of `epoch` has ended its ranks, or they did not come back from one."""
-    if world.job.engine != "dmtcp" or world.job.not_movable:
+    if world.job.engine not in ("dmtcp", "profile") or world.job.not_movable:
         return
     yield tell(EventKind.MOVE_FAILED, job_id=world.job.id, epoch=epoch.number, reason=why)
     if not proved(world) or moves_failed(world) >= PROVED_FAILURES:
-        yield from _know(world, FAILED, why)
+        yield from _tell_not_movable(world, FAILED, why)
+        if world.job.engine == "dmtcp":  # how long a program takes to stop is a matter of its input, too
+            yield from _keep(world, FAILED, why)
 
 
 def given_up(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:

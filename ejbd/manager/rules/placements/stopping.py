@@ -86,7 +86,8 @@ def stopping(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         yield Rate(job, speed)
         yield note(job, move_not_before_s=ctx.now + move_pause_s(world.cost.lambda_s))
         return True
-    yield from movability.failed(world, epoch, f"a checkpoint of it did not complete: {errors}")
+    if killed or runs_under(world, epoch) == "dmtcp":
+        yield from movability.failed(world, epoch, f"a checkpoint of it did not complete: {errors}")
     why, code = f"checkpoint incomplete: {errors}", EpochCode.CHECKPOINT_INCOMPLETE
     yield from fail_epoch(world, epoch, code, why, members=list(epoch.members), engines=True)
     return True
