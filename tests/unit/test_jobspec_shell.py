@@ -39,6 +39,10 @@ def found(body: str) -> list[tuple[str, str]]:
         ("x='\n\n'; srun a &", 4),
         ('echo "a\nb" "$(cat <<< x)"\nsrun a &', 4),
         ("coproc srun a", 2),
+        ("work() { srun a $1; }\nfor i in 1 2; do\n  work $i &\ndone", 4),
+        ("function work {\n  srun a\n}\nwork 1 &", 5),
+        ("function work { srun a; }\nwork 1 &", 3),
+        ("work() { srun a; }; all() { work; }\nall &", 3),
     ],
 )
 def test_a_launch_in_the_background_is_seen(body: str, line: int) -> None:
@@ -52,6 +56,14 @@ def test_a_launch_in_the_background_is_seen(body: str, line: int) -> None:
         ("srun --pty bash", "interactive"),
         ("srun a | srun b", "at the same time"),
         ("/usr/bin/srun a", "past EJB"),
+        ('ip=$(srun --nodes=1 --ntasks=1 -w "${names[0]}" hostname --ip-address)', "places the ranks itself"),
+        ('echo "at $(srun -N1 -n1 -w $n hostname)"', "places the ranks itself"),
+        ("a=`srun -l hostname`", "labels"),
+        ("while read n; do srun -w $n true; done < <(sort n)", "places the ranks itself"),
+        ("R='-n 1 -w n1'; srun $R a", "places the ranks itself"),
+        ("parallel -j 4 srun -n 1 a {} ::: 1 2", "at the same time"),
+        ("S='srun -N1 -n1'; $parallel \"$S a {1}\" ::: 1 2", "at the same time"),
+        ("xargs -P 4 -I{} srun -n 1 a {} < list", "at the same time"),
     ],
 )
 def test_what_else_cannot_be_held(body: str, words: str) -> None:

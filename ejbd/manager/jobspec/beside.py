@@ -135,6 +135,14 @@ def only_looks(argv: Sequence[str]) -> bool:
     return name in LOOKING or name in _LAYING_OUT
 
 
+def is_parallel(command: Sequence[str]) -> bool:
+    """Whether a command runs what it is told several times at once, as GNU parallel does, also by a variable."""
+    name = _base(command[0]).lower() if command else ""
+    if name == "xargs":
+        return any(word.startswith(("-P", "--max-procs")) for word in command[1:])
+    return "parallel" in name and name not in _REMOTE
+
+
 def _said_to_a_shell(words: Sequence[str]) -> str:
     """What `bash -c` is to do, where that is plain: commands one after the other, without any shell's own words."""
     for at, word in enumerate(words[1:-1], 1):
