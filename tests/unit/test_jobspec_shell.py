@@ -315,6 +315,11 @@ def test_deep_nesting_is_survived() -> None:
         ("srun a\nstarccm+ -batch x.sim", "line 3", "`starccm+` starts its processes itself"),
         ("srun a\nmake -j $SLURM_NTASKS", "line 3", "`make` is told how many processors"),
         ("srun a\n./b --threads=${SLURM_CPUS_ON_NODE}", "line 3", "`b` is told how many processors"),
+        ("export M=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nsrun ./t", "line 3", "by `M`"),
+        ("n=($(scontrol show hostnames))\nhead=${n[0]}\nsrun ./t --at $head:29500", "line 4", "in its words"),
+        ("M=$(hostname)\nexport M\nsrun nvidia-smi\nsrun ./t", "line 5", "by `M`"),
+        ("M=$(hostname -I) srun ./t", "line 2", "by `M`"),
+        ("srun ./t --hosts $SLURM_JOB_NODELIST", "line 2", "in its words"),
     ],
 )
 def test_work_beside_the_launches_passes_a_script_through_and_says_why(body: str, where: str, words: str) -> None:
@@ -329,7 +334,10 @@ def test_work_beside_the_launches_passes_a_script_through_and_says_why(body: str
         "srun nvidia-smi; mpirun -np 4 ./a",
         "echo $SLURM_JOB_NODELIST\nsrun ./a\npython post.py",
         "srun ./a\nfoamDictionary -set numberOfSubdomains $SLURM_NTASKS d",
-        "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nsrun ./t --m $MASTER_ADDR",
+        "N=$(scontrol show hostnames | wc -l)\nsrun ./t --nodes $N",
+        "nodes=($(scontrol show hostnames))\nexport N=${#nodes[@]}\nsrun ./t",
+        "export LOG=log.$(hostname)\nsrun ./t",
+        "mpirun -hostfile $PBS_NODEFILE -np 4 ./a",
         "cat $PBS_NODEFILE | sort -u > h\nmpirun -np 4 ./a",
         "ssh archive mkdir x\nsrun ./a",
         "WORK=/scratch/$(hostname)\nsrun ./a\n./post $WORK",

@@ -118,8 +118,7 @@ def _doubt(seen: _Look) -> Refusal | None:
     if not (seen.launches or seen.mentioned or seen.looked):
         return _unseen()
     if seen.beside.why:
-        message = f"{seen.beside.why}, so that this work would stay on one subjob"
-        return Refusal(f"line {seen.beside.line}", message, _DOUBT_HINT, doubt=True)
+        return Refusal(f"line {seen.beside.line}", seen.beside.why, _DOUBT_HINT, doubt=True)
     if seen.mentioned or not all(launch.looks for launch in seen.launches):
         return None
     message = (
@@ -377,7 +376,7 @@ class _Look:
             command = [name, *self.with_known(command[1:])]
             argv = program(name, command[1:])
             self.launch(name, command, negated, looks=bool(argv) and only_looks(argv))
-            self.beside.launch(argv, files)
+            self.beside.launch(self.first_line, words, argv, files)
             self.in_the_way.launch(self.first_line, words, appends=appends)
             return
         self.beside.command(self.first_line, words, files)
@@ -398,7 +397,7 @@ class _Look:
         while at < len(words) and (is_assignment(words[at]) or words[at] in _DECLARING):
             name, equals, value = words[at].partition("=")
             if equals and len(self.variables) < _MOST_VARIABLES:
-                self.variables[name] = "" if is_unreadable(value) else value
+                self.variables[name] = "" if is_unreadable(value) or value.startswith("(") else value
             at += 1
         match = _VARIABLE.fullmatch(words[at]) if at < len(words) else None
         value = self.variables.get(match[1] or match[2], "") if match else ""
@@ -488,7 +487,12 @@ class _Look:
     def open_parenthesis(self, after: str) -> None:
         if self.in_word and self.assigns:  # an array
             self.at -= 1
+            start = self.at
             self.balanced("(", ")")
+            text = self.text[start : self.at]
+            self.put(text)
+            if "$(" in text or "`" in text:
+                self.mention(text)
             return
         if self.in_word or self.words:
             rest = self.text[self.at : self.at + 40].lstrip(" \t")
