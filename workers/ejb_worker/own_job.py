@@ -1,7 +1,7 @@
 """What a script is told that asks Slurm about its own job: `scontrol show job $SLURM_JOB_ID`, `squeue -j ...`.
 
-Slurm's own commands answer. Their job of that number is J0, whose script and files are EJB's, and which may wait while
-the script runs in a subjob already. What differs by that is put in: the script's file, its folder and its output files,
+Slurm's own commands answer. Their job of that number is J0. Its script and files are EJB's, and it may wait while the
+script runs in a subjob already. What differs by that is put in: the script's file, its folder and its output files,
 and, until J0 runs, the state and the times of the batch job that the script runs in. All other calls pass as they are.
 
 The file is copied into the folder of the shims, and runs there by itself: it imports nothing of ours.

@@ -151,7 +151,7 @@ class _Frame:
     piped: int = 0
     list_from: int = 0
     asks_from: int | None = None
-    defines: str = ""  # the function whose body it is
+    defines: str = ""  # the function that it is the body of
 
 
 @dataclass(slots=True)
@@ -185,7 +185,7 @@ class _Look:
     writes_file: bool = False  # and is written
     appends: bool = False  # something of the present command is added to a file
     negated: bool = False
-    defined: str = ""  # a function whose body comes next
+    defined: str = ""  # a function: its body comes next
     launching: set[str] = field(default_factory=set)  # functions that launch
 
     def run(self) -> list[Refusal]:
