@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +91,31 @@ srun sh -c 'run=${SLURM_RESTART_COUNT:-0}
     exec sleep 60'
 echo "after $run" >> runs
 """
+# Launches that EJB cannot hold, by words that the text does not show; what a script asks of itself; long lines.
+ODD = """\
+#!/bin/bash
+#SBATCH -N 2 --ntasks-per-node=2 -t 5 -J odd -o odd.out -e odd.err
+set -- -w -x -l --multi-prog --export=NONE,MINE=1 --pty : -n9 "--jobid=$SLURM_JOB_ID" "-o part-%t" --no-such
+names=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
+where() { srun -N1 -n1 "$@" sh -c '[ $SLURMD_NODENAME = '"${names[$at]}"' ] && echo $SLURM_NTASKS there'; }
+at=1; where $1 ${names[1]}; where $2 ${names[0]}; at=0; where $1 ${names[0]}
+srun $3 -n 2 echo label | sort
+printf '0 echo one\\n1-3 echo others\\n' > multi.conf; srun $4 multi.conf | sort
+srun -n 1 $5 /bin/sh -c 'echo ${MINE-unset} ${OTHER-unset}'
+srun -n 1 $6 echo terminal < /dev/null
+srun -n 1 echo left $7 -n 1 echo right | sort
+srun $8 true; echo "too many: $?"
+srun -O $8 echo over | wc -l
+srun -n 1 $9 echo in the job
+srun -n 2 ${10} echo part && cat part-0 part-1
+srun -n 1 ${11} true; echo "unknown: $?"
+for i in 1 2 3; do eval 'srun --exact -N1 -n1 sh -c "sleep 0.3; echo at once"' "&"; done; wait
+echo "${0##*/}"; echo -n "line: "; srun -n 1 echo whole; printf 'torn '; srun -n 2 printf x; echo
+srun python3 -c 'import os; r = os.environ["SLURM_PROCID"]; print(r * 300000, flush=True)' | wc -lc
+scontrol show job $SLURM_JOB_ID | grep -oE '(Command|WorkDir|StdErr|StdIn|StdOut|JobName|JobState|NodeList)=.*'
+scontrol show job $SLURM_JOB_ID | grep -oE 'TimeLimit=\\S*|NumNodes.*'
+squeue -h -j $SLURM_JOB_ID -o '%o %Z %j %l %D %C %T %k'
+"""
 KILL_WAIT_S = 60  # far longer than what they do takes, also on a busy machine
 MOVED = """\
 #!/bin/bash
@@ -159,6 +185,23 @@ def test_what_a_script_sees_of_its_job_is_the_same(both: Pair, lines: str) -> No
     ours = both.end_ejb(both.begin_ejb(script, "--elastic", "on", MINE="two words"))
     plain = both.end_sbatch(both.begin_sbatch(script, MINE="two words"))
     assert ours.code == plain.code == 3
+    assert differences(plain, ours) == []
+
+
+def test_what_ejb_cannot_hold_is_launched_as_by_sbatch_and_a_script_is_told_the_same_of_itself(both: Pair) -> None:
+    script = both.folder / "odd.sh"
+    script.write_text(ODD)
+    id = both.begin_ejb(script, "--elastic", "on", OTHER="1")
+    ours = both.end_ejb(id)
+    plain = both.end_sbatch(both.begin_sbatch(script, OTHER="1"))
+    assert both.daemon.job(id)["state"] == "completed" and not is_plain(both, id)
+    said, told = ([re.sub(r"job [0-9]+:", "job:", line) for line in one.files.pop("odd.err")] for one in (plain, ours))
+    errors = [line for line in said if line.startswith("srun: error: ") or "unrecognized" in line]
+    (warning,) = (line for line in told if line.startswith("ejb: "))
+    assert warning.startswith(
+        "ejb: warning: line 5: srun: -w: EJB places the ranks itself: this launch runs on the nodes"
+    )
+    assert len(errors) == 4 and errors == [line for line in told if line in errors]
     assert differences(plain, ours) == []
 
 

@@ -18,6 +18,7 @@ PASSED_THROUGH = {
     "python-dask": "line 5: a launch in the background",
     "torch-one": "line 4: an elastic job cannot keep --gpus-per-task",
     "python-pool": "script: the script starts nothing by srun",
+    "torchrun": "line 12: a launch is told names of the job's nodes",
 }
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.sh"))
 
@@ -38,4 +39,4 @@ def test_a_script_is_taken_as_the_table_says(name: str) -> None:
 
 def test_most_of_forty_scripts_are_elastic() -> None:
     count = Counter("passed through" if why_not_elastic(name) else "elastic" for name in NAMES)
-    assert len(NAMES) == 40 and count["elastic"] == 34, count
+    assert len(NAMES) == 40 and count["elastic"] == 33, count

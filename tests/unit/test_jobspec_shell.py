@@ -39,6 +39,10 @@ def found(body: str) -> list[tuple[str, str]]:
         ("x='\n\n'; srun a &", 4),
         ('echo "a\nb" "$(cat <<< x)"\nsrun a &', 4),
         ("coproc srun a", 2),
+        ("work() { srun a $1; }\nfor i in 1 2; do\n  work $i &\ndone", 4),
+        ("function work {\n  srun a\n}\nwork 1 &", 5),
+        ("function work { srun a; }\nwork 1 &", 3),
+        ("work() { srun a; }; all() { work; }\nall &", 3),
     ],
 )
 def test_a_launch_in_the_background_is_seen(body: str, line: int) -> None:
@@ -52,6 +56,14 @@ def test_a_launch_in_the_background_is_seen(body: str, line: int) -> None:
         ("srun --pty bash", "interactive"),
         ("srun a | srun b", "at the same time"),
         ("/usr/bin/srun a", "past EJB"),
+        ('ip=$(srun --nodes=1 --ntasks=1 -w "${names[0]}" hostname --ip-address)', "places the ranks itself"),
+        ('echo "at $(srun -N1 -n1 -w $n hostname)"', "places the ranks itself"),
+        ("a=`srun -l hostname`", "labels"),
+        ("while read n; do srun -w $n true; done < <(sort n)", "places the ranks itself"),
+        ("R='-n 1 -w n1'; srun $R a", "places the ranks itself"),
+        ("parallel -j 4 srun -n 1 a {} ::: 1 2", "at the same time"),
+        ("S='srun -N1 -n1'; $parallel \"$S a {1}\" ::: 1 2", "at the same time"),
+        ("xargs -P 4 -I{} srun -n 1 a {} < list", "at the same time"),
     ],
 )
 def test_what_else_cannot_be_held(body: str, words: str) -> None:
@@ -303,6 +315,11 @@ def test_deep_nesting_is_survived() -> None:
         ("srun a\nstarccm+ -batch x.sim", "line 3", "`starccm+` starts its processes itself"),
         ("srun a\nmake -j $SLURM_NTASKS", "line 3", "`make` is told how many processors"),
         ("srun a\n./b --threads=${SLURM_CPUS_ON_NODE}", "line 3", "`b` is told how many processors"),
+        ("export M=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nsrun ./t", "line 3", "by `M`"),
+        ("n=($(scontrol show hostnames))\nhead=${n[0]}\nsrun ./t --at $head:29500", "line 4", "in its words"),
+        ("M=$(hostname)\nexport M\nsrun nvidia-smi\nsrun ./t", "line 5", "by `M`"),
+        ("M=$(hostname -I) srun ./t", "line 2", "by `M`"),
+        ("srun ./t --hosts $SLURM_JOB_NODELIST", "line 2", "in its words"),
     ],
 )
 def test_work_beside_the_launches_passes_a_script_through_and_says_why(body: str, where: str, words: str) -> None:
@@ -317,7 +334,10 @@ def test_work_beside_the_launches_passes_a_script_through_and_says_why(body: str
         "srun nvidia-smi; mpirun -np 4 ./a",
         "echo $SLURM_JOB_NODELIST\nsrun ./a\npython post.py",
         "srun ./a\nfoamDictionary -set numberOfSubdomains $SLURM_NTASKS d",
-        "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nsrun ./t --m $MASTER_ADDR",
+        "N=$(scontrol show hostnames | wc -l)\nsrun ./t --nodes $N",
+        "nodes=($(scontrol show hostnames))\nexport N=${#nodes[@]}\nsrun ./t",
+        "export LOG=log.$(hostname)\nsrun ./t",
+        "mpirun -hostfile $PBS_NODEFILE -np 4 ./a",
         "cat $PBS_NODEFILE | sort -u > h\nmpirun -np 4 ./a",
         "ssh archive mkdir x\nsrun ./a",
         "WORK=/scratch/$(hostname)\nsrun ./a\n./post $WORK",

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from .failures import LaunchError
 from .files import make_dir, read_json, write_json
-from .interpreter import interpreter_of
+from .interpreter import interpreter_of, is_bash
+from .own_job import describe_job
 from .proof import digest, mac, same
 from .settings import SITES_OWN, Subjob, read_subjob
+from .shimfolder import QUERIES, shim_environment, write_queries
 
 if TYPE_CHECKING:
     from .loop import Loop  # what begins a job needs none
@@ -207,6 +209,7 @@ def begin(folder: str, path_first: str, at_once: bool = False) -> int:
             _tell(subjob)
         words = interpreter_of(script) + [script] + [str(word) for word in order["args"]]
         environment = _environment(order, subjob, path_first)
+        environment = _with_queries(environment, order, subjob, is_bash(words))
         _output(order)
         os.chdir(str(order["cwd"]))
         for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM):
@@ -298,6 +301,16 @@ def _environment(order: Dict[str, Any], subjob: Subjob, path_first: str) -> Dict
     if "EJB_STDOUT" in env:  # tasks of pbsdsh write there
         env["EJB_STDOUT"], env["EJB_STDERR"] = _paths(order)
     return env
+
+
+def _with_queries(env: Dict[str, str], order: Dict[str, Any], subjob: Subjob, bash: bool) -> Dict[str, str]:
+    """With commands that know what the script asks Slurm about its own job."""
+    number = env.get("SLURM_JOB_ID")
+    if number is None:
+        return env
+    folder = os.path.join(_folder(subjob), "shims")
+    write_queries(folder, describe_job(number, number, env, *_paths(order)))
+    return shim_environment(env, folder, bash=bash, names=QUERIES)
 
 
 def _paths(order: Dict[str, Any]) -> List[str]:

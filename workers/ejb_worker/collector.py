@@ -76,7 +76,7 @@ class Output:
         self._journal = Journal(job_dir, owner)
         self._run = run
         self._routes: Dict[str, Dict[str, str]] = {}
-        # By sink: the file whose line it ends in the middle of, and when that was taken last.
+        # By sink: the file in the middle of a line of which it ends, and when that was taken last.
         self._unended: Dict[str, Tuple[str, float]] = {}
         self._open = {} if self._journal.take_over() else dict.fromkeys(self._targets.values(), truncate)
 

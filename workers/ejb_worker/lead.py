@@ -16,12 +16,13 @@ from .launches import Launches
 from .leftovers import MARK, mark
 from .loop import Loop
 from .operations import Reply
+from .own_job import describe_job
 from .place import Place
 from .plain_launch import FILE as ALLOCATION_FILE
 from .plain_launch import allocation_of
 from .processes import Child, Processes
 from .settings import Subjob, site_variables, with_modules
-from .shimfolder import shim_environment, write_shims
+from .shimfolder import QUERIES, SHIMS, shim_environment, write_queries, write_shims
 
 LAST_WORD_S = 0.01
 """A script that ends with 0 so soon behind the end of a launch has begun nothing since that could have left on a TERM
@@ -177,11 +178,12 @@ class Lead:
         folder = os.path.join(self._subjob.job_dir, "script")
         make_dir(folder)
         shims = os.path.join(self._local_dir, "shims")
+        allocation = allocation_of(os.environ)
         write_shims(shims)
-        write_json(os.path.join(shims, ALLOCATION_FILE), allocation_of(os.environ))
+        write_json(os.path.join(shims, ALLOCATION_FILE), allocation)
         socket_path = os.path.join(self._local_dir, "launch-%d.sock" % self.run)
         env = {str(k): str(v) for k, v in read_json(self._subjob.inside(str(script["env_file"]))).items()}
-        env = shim_environment(env, shims, bash=is_bash(words))
+        env = shim_environment(env, shims, bash=is_bash(words), names=SHIMS + QUERIES if allocation else SHIMS)
         processors = int(self._payload["processors"])
         env["HOSTNAME"] = self._place.node
         env.update(site_variables(env, self._place.node, self._place.processors))
@@ -194,6 +196,10 @@ class Lead:
             SLURM_SUBMIT_DIR=str(script["cwd"]),
         )
         env.update({str(name): str(value) for name, value in (script.get("variables") or {}).items()})
+        if allocation:
+            output, error = str(self._payload["output"]), str(self._payload.get("error") or self._payload["output"])
+            number, batch_job = env.get("SLURM_JOB_ID", ""), allocation["SLURM_JOB_ID"]
+            write_queries(shims, describe_job(number, batch_job, env, output, error))
         env = with_modules(env)
         env[MARK] = mark(self._subjob.job_dir, env)
         out = os.path.join(folder, "%d.out" % self.run)

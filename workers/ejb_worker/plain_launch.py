@@ -52,7 +52,7 @@ def allocation_of(environ: Mapping[str, str]) -> Dict[str, str]:
 
 
 def read_allocation(environ: Mapping[str, str]) -> Dict[str, str]:
-    """Of the job whose script calls; empty where there is none."""
+    """Of the calling script's job; empty where there is none."""
     try:
         with open(os.path.join(environ.get("EJB_SHIMS", ""), FILE), encoding="utf-8") as file:
             return {str(name): str(value) for name, value in json.load(file).items()}

@@ -1,14 +1,22 @@
-"""The folder of `srun`, `mpirun`, `mpiexec` and their other names that goes first on the script's PATH."""
+"""The folder that goes first on the script's PATH: `srun`, `mpirun`, `mpiexec` and their other names.
+
+In front of Slurm `scontrol` and `squeue` are there, too: a script asks them about its own job (own_job.py).
+"""
 
 from __future__ import annotations
 
 import os
+import pkgutil
 import shlex
 import sys
-from typing import Dict
+from typing import Any, Dict, Sequence
 
-from .launch_options import LAUNCHERS as SHIMS
+from .files import write_json
+from .launch_options import LAUNCHERS
+from .own_job import FILE as OWN_JOB
 
+SHIMS = LAUNCHERS
+QUERIES = ("scontrol", "squeue")
 LINE = "EJB_SHIM_LINE"
 """Where bash stands when it comes to a launch: the file and the line, `/spool/jobs/7/slurm_script:12`."""
 _LONGEST_FIRST_LINE = 127  # of a script; kernels before 5.1 cut it off there
@@ -50,13 +58,28 @@ main()
 """
 
 
-def shim_environment(env: Dict[str, str], folder: str, *, bash: bool) -> Dict[str, str]:
+def write_queries(folder: str, own_job: Dict[str, Any]) -> None:
+    """Commands by which Slurm answers for the own job; `own_job`: what own_job.py reads."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    program = os.path.join(folder, "own_job.py")
+    with open(program, "wb") as source:
+        source.write(pkgutil.get_data(str(__package__), "own_job.py") or b"")
+    write_json(os.path.join(folder, OWN_JOB), own_job)
+    for name in QUERIES:
+        path = os.path.join(folder, name)
+        words = [sys.executable or "python3", "-I", "-S", program, name, folder]
+        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write('#!/bin/sh\nexec %s "$@"\n' % " ".join(map(shlex.quote, words)))
+        os.chmod(path, 0o700)
+
+
+def shim_environment(env: Dict[str, str], folder: str, *, bash: bool, names: Sequence[str] = SHIMS) -> Dict[str, str]:
     """`env` with the shims first; for bash also as functions, which go before whatever `module load` puts on PATH."""
     changed = dict(env)
     changed["PATH"] = folder + os.pathsep + env.get("PATH", os.defpath)
     changed["EJB_SHIMS"] = folder
     if bash:
-        for name in SHIMS:
+        for name in names:
             line = '%s="${BASH_SOURCE[1]-}:${BASH_LINENO[0]-}"' % LINE
             changed[function_name(name)] = '() {  %s %s "$@"\n}' % (line, shlex.quote(os.path.join(folder, name)))
     return changed
@@ -66,7 +89,7 @@ def without_shims(env: Dict[str, str]) -> Dict[str, str]:
     """The environment for the ranks: as the script's, but without what only the script is to see."""
     folder = env.get("EJB_SHIMS", "")
     hidden = {"EJB_SHIMS", "EJB_LAUNCH_SOCKET", "EJB_LAUNCH_FOLDER", "_", LINE} | {
-        function_name(name) for name in SHIMS
+        function_name(name) for name in SHIMS + QUERIES
     }
     plain = {name: value for name, value in env.items() if name not in hidden}
     if "PATH" in plain:

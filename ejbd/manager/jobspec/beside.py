@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from ejbd._workers.ejb_worker.launch_options import LAUNCHERS
 from ejbd._workers.ejb_worker.programs import is_assignment, skip_wrappers
@@ -116,6 +117,10 @@ _COUNTING = frozenset(
 )
 """Options by which a program is told how many processors it has."""
 _VARIABLE = re.compile(r"\$\{?(\w+)")
+_HERE = re.compile(r"(?:\$\(|`)\s*hostname\b|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\}?$")
+"""A value that is the name or the address of the script's own node, and no more."""
+_COUNTED = re.compile(r"\|\s*wc\b")
+_STAYS = "so that this work would stay on one subjob"
 _APART = re.compile(r"[=,:\s()`\"']+")
 
 
@@ -133,6 +138,14 @@ def only_looks(argv: Sequence[str]) -> bool:
     if name == "taskset":
         return any(word.startswith("-") and "p" in word for word in words[1:2])
     return name in LOOKING or name in _LAYING_OUT
+
+
+def is_parallel(command: Sequence[str]) -> bool:
+    """Whether a command runs what it is told several times at once, as GNU parallel does, also by a variable."""
+    name = _base(command[0]).lower() if command else ""
+    if name == "xargs":
+        return any(word.startswith(("-P", "--max-procs")) for word in command[1:])
+    return "parallel" in name and name not in _REMOTE
 
 
 def _said_to_a_shell(words: Sequence[str]) -> str:
@@ -157,7 +170,8 @@ def without_wrappers(words: Sequence[str]) -> Sequence[str]:
 
 @dataclass(slots=True)
 class Beside:
-    """What is noticed from one command to the next. `why`: of the first line that works beside launches.
+    """What is noticed from one command to the next. `why`: of the first line that works beside launches, or that has a
+    launch go by the name of a node, as `MASTER_ADDR` does: its ranks may be placed on others.
 
     A list of the job's nodes is followed through files and variables, from the commands that tell it.
     """
@@ -166,20 +180,33 @@ class Beside:
     why: str = ""
     _files: set[str] = field(default_factory=set)
     _variables: set[str] = field(default_factory=set)
+    _exported: set[str] = field(default_factory=set)  # of these
     _flows: bool = False  # what is piped into the next command tells of nodes
 
-    def launch(self, argv: Sequence[str], written: Sequence[str]) -> None:
-        """A launch of `argv` (options of the launcher left out). Its output goes into the files `written`."""
+    def launch(self, line: int, command: Sequence[str], argv: Sequence[str], written: Sequence[str]) -> None:
+        """A launch of `argv` by `command`. Its output goes into the files `written`."""
         words = without_wrappers(argv)
         self._flows = bool(words) and _base(words[0]) == "hostname"
         self._keep(written)
+        if self.why or only_looks(argv):
+            return
+        given = [word for word in takewhile(is_assignment, command) if self._is_named(word.partition("=")[2])]
+        if given or self._exported or any(map(self._names_nodes, argv)):
+            name = min(self._exported, default="") or (given[0].partition("=")[0] if given else "")
+            by = f"by `{name}`" if name else "in its words"
+            self.line, self.why = (
+                line,
+                f"a launch is told names of the job's nodes {by}, and its ranks may go to others",
+            )
 
     def command(self, line: int, words: Sequence[str], written: Sequence[str]) -> None:
         """A command that is no launch, with its assignments and wrappers."""
         for word in words:
             name, equals, value = word.partition("=")
-            if equals and is_assignment(word) and (self._names_nodes(value) or _TELLS_NODES.search(value)):
+            if equals and is_assignment(word) and self._is_named(value):
                 self._variables.add(name.rstrip("+"))
+        if words[:1] == ["export"] or words[:2] == ["declare", "-x"]:
+            self._exported |= self._variables.intersection(word.partition("=")[0].rstrip("+") for word in words)
         if words[:1] == ["for"] and len(words) > 1 and any(map(self._lists_nodes, words[2:])):
             self._variables.add(words[1])
         command = without_wrappers(words)
@@ -203,17 +230,29 @@ class Beside:
         if self.why or not name:
             return
         if name in _REMOTE and any("$" in word for word in command[1:]):
-            self.line, self.why = line, f"`{name}` starts work on nodes without a launch"
+            self.line, self.why = line, f"`{name}` starts work on nodes without a launch, {_STAYS}"
         elif told:
-            self.line, self.why = line, f"`{name}` is told the job's nodes, and would start work there without a launch"
+            self.line, self.why = (
+                line,
+                f"`{name}` is told the job's nodes, and would start work there without a launch, {_STAYS}",
+            )
         elif name in _OWN_RANKS:
-            self.line, self.why = line, f"`{name}` starts its processes itself, without a launch"
+            self.line, self.why = line, f"`{name}` starts its processes itself, without a launch, {_STAYS}"
         elif _counts(command):
-            self.line, self.why = line, f"`{name}` is told how many processors the job has, and starts without a launch"
+            self.line, self.why = (
+                line,
+                f"`{name}` is told how many processors the job has, and starts without a launch, {_STAYS}",
+            )
 
     def _keep(self, files: Sequence[str]) -> None:
         if self._flows:
             self._files.update(_plain(file) for file in files)
+
+    def _is_named(self, value: str) -> bool:
+        """Whether a value holds a name of the job's nodes, and not only how many there are."""
+        if _COUNTED.search(value) or value.startswith("${#"):
+            return False
+        return self._names_nodes(value) or bool(_TELLS_NODES.search(value) or _HERE.match(value))
 
     def _lists_nodes(self, word: str) -> bool:
         return self._names_nodes(word) or _TELLS_NODES.search(word) is not None

@@ -229,6 +229,7 @@ def read(request: JobRequest) -> Reading:
         asked=asked_for(request, settings, typed, cwd, pbs),
         umask=request.umask if pbs.umask is None else pbs.umask,
         limits=request.limits,
+        script_path=request.script_path,
         widths=values.widths(settings["ejb:widths"]) if "ejb:widths" in settings else "",
         ntasks_max=values.count(settings["ejb:ntasks-max"], "ntasks-max") if "ejb:ntasks-max" in settings else 0,
         pbs=pbs.present,

@@ -2,7 +2,7 @@
 
 This is a look, not an interpreter. It follows quotes, comments, substitutions, here-documents and the grouping of
 commands. It says something only where a launch stands plainly in the place of a command. What it cannot see (a launch
-in a function that is called in the background) the shims refuse at run time.
+in a file that the script runs in the background) the shims launch without EJB at run time.
 
 It takes time in proportion to the script's length, whatever that holds. Every place is passed once, and not read again
 (tests/unit/test_jobspec_growth.py).
@@ -11,13 +11,14 @@ It takes time in proportion to the script's length, whatever that holds. Every p
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ejbd._workers.ejb_worker.launch_options import LAUNCHERS, is_unreadable, objection, program, shape
 from ejbd._workers.ejb_worker.programs import is_assignment
 from ejbd.manager.jobspec.again import UNSEEN, InTheWay
-from ejbd.manager.jobspec.beside import Beside, only_looks, without_wrappers
+from ejbd.manager.jobspec.beside import Beside, is_parallel, only_looks, without_wrappers
 from ejbd.manager.jobspec.findings import Refusal
 from ejbd.manager.jobspec.inturn import InTurn
 
@@ -117,8 +118,7 @@ def _doubt(seen: _Look) -> Refusal | None:
     if not (seen.launches or seen.mentioned or seen.looked):
         return _unseen()
     if seen.beside.why:
-        message = f"{seen.beside.why}, so that this work would stay on one subjob"
-        return Refusal(f"line {seen.beside.line}", message, _DOUBT_HINT, doubt=True)
+        return Refusal(f"line {seen.beside.line}", seen.beside.why, _DOUBT_HINT, doubt=True)
     if seen.mentioned or not all(launch.looks for launch in seen.launches):
         return None
     message = (
@@ -151,6 +151,7 @@ class _Frame:
     piped: int = 0
     list_from: int = 0
     asks_from: int | None = None
+    defines: str = ""  # the function that it is the body of
 
 
 @dataclass(slots=True)
@@ -184,6 +185,8 @@ class _Look:
     writes_file: bool = False  # and is written
     appends: bool = False  # something of the present command is added to a file
     negated: bool = False
+    defined: str = ""  # a function: its body comes next
+    launching: set[str] = field(default_factory=set)  # functions that launch
 
     def run(self) -> list[Refusal]:
         while self.at < len(self.text):
@@ -256,7 +259,11 @@ class _Look:
     def mention(self, text: str) -> None:
         """Look for launches in a substitution, which is not followed."""
         for match in _IN_SUBSTITUTION.finditer(text):
-            words = _END_OF_COMMAND.split(text[match.end() : match.end() + _LONGEST_LAUNCH], maxsplit=1)[0].split()
+            said = text[match.end() : match.end() + _LONGEST_LAUNCH + 1]
+            command = _END_OF_COMMAND.split(said, maxsplit=1)[0]
+            words = self.with_known(command.split()[: -1 if len(command) > _LONGEST_LAUNCH else None])
+            if why := objection(match[1], words, self.processors):
+                self.refuse(match[1], f"cannot be held: {why}", self.line_now())
             argv = program(match[1], words)
             looks = bool(argv) and only_looks(argv)
             self.looked, self.mentioned = self.looked or looks, self.mentioned or not looks
@@ -321,13 +328,17 @@ class _Look:
             self.launches[self.unasked.pop()].handled = True
 
     def open(self, closer: str) -> None:
-        self.frames.append(_Frame(closer, list_from=len(self.launches)))
+        self.frames.append(_Frame(closer, list_from=len(self.launches), defines=self.defined))
+        self.defined = ""
 
     def close(self, closer: str) -> None:
         if len(self.frames) > 1 and self.frames[-1].closes == closer:
             frame = self.frames.pop()
             outer = self.frames[-1]
-            outer.item = outer.item or frame.item or frame.any
+            if frame.defines and (frame.item or frame.any):
+                self.launching.add(frame.defines)
+            elif not frame.defines:
+                outer.item = outer.item or frame.item or frame.any
 
     # commands
 
@@ -341,20 +352,31 @@ class _Look:
             if files:
                 self.in_the_way.command(self.last_line, words, files)
             return
-        if words[0] in ("function", "alias") and any(word.partition("=")[0] in LAUNCHERS for word in words[1:]):
+        named = words[1:2] if words[0] == "function" else words[1:] if words[0] == "alias" else []
+        if any(word.partition("=")[0] in LAUNCHERS for word in named):
             raise _Lost  # the script gives these words a meaning of its own
+        if words[0] == "function" and len(words) > 1:
+            self.defined = words[1]
+            if "{" in words:
+                self.open("}")
+            words = words[words.index("{") + 1 :] if "{" in words else []
+            if not words:
+                return
         if words[0] == "coproc" and set(LAUNCHERS).intersection(without_wrappers(words[1:])[:1]):
             message = "a launch in the background (coproc) cannot be moved: launches run one after another"
             self.found.append(Refusal(f"line {self.first_line}", message, _BACKGROUND_HINT))
             return
         command = list(without_wrappers(self.substituted(words)))
         name = command[0].rpartition("/")[2] if command else ""
+        if name in self.launching:
+            self.frames[-1].item = self.frames[-1].item or self.first_line
         if name in LAUNCHERS and "/" in command[0]:
             self.refuse(command[0], f"would go past EJB: write `{name}` without its folder")
         if name in LAUNCHERS:
+            command = [name, *self.with_known(command[1:])]
             argv = program(name, command[1:])
             self.launch(name, command, negated, looks=bool(argv) and only_looks(argv))
-            self.beside.launch(argv, files)
+            self.beside.launch(self.first_line, words, argv, files)
             self.in_the_way.launch(self.first_line, words, appends=appends)
             return
         self.beside.command(self.first_line, words, files)
@@ -364,6 +386,8 @@ class _Look:
             self.refuse(name, "is no launcher that EJB can stand for: it knows srun, mpirun and mpiexec")
         elif command and len(command[0]) <= _LONGEST_NAME and _NAMES_A_LAUNCHER.fullmatch(command[0]):
             self.refuse(command[0], "may name a launcher that would go past EJB: write srun, mpirun or mpiexec")
+        elif is_parallel(command) and any(_IN_TEXT.search(word) for word in self.with_known(command[1:])):
+            self.refuse(name, "would run several launches at the same time")
         elif name == "salloc":
             self.refuse(name, "asks for an allocation of its own, which EJB could not move")
 
@@ -373,12 +397,21 @@ class _Look:
         while at < len(words) and (is_assignment(words[at]) or words[at] in _DECLARING):
             name, equals, value = words[at].partition("=")
             if equals and len(self.variables) < _MOST_VARIABLES:
-                self.variables[name] = "" if is_unreadable(value) else value
+                self.variables[name] = "" if is_unreadable(value) or value.startswith("(") else value
             at += 1
         match = _VARIABLE.fullmatch(words[at]) if at < len(words) else None
         value = self.variables.get(match[1] or match[2], "") if match else ""
         meant = value.split(None, _MOST_WORDS)
         return [*words[:at], *meant, *words[at + 1 :]] if meant else words
+
+    def with_known(self, words: Sequence[str]) -> list[str]:
+        """With the words of variables that the script itself has set (`OPTIONS="-w n1"`), where they are short."""
+        found: list[str] = []
+        for word in words:
+            match = _VARIABLE.match(word.lstrip('"')[:_LONGEST_NAME])
+            value = self.variables.get(match[1] or match[2], "") if match else ""
+            found += value.split() if value and len(value) <= _LONGEST_LAUNCH else [word]
+        return found
 
     def launch(self, name: str, command: list[str], negated: bool, *, looks: bool) -> None:
         if len(self.launches) >= _MOST_LAUNCHES:
@@ -401,8 +434,8 @@ class _Look:
         if why := objection(name, command[1:], self.processors):
             self.refuse(name, f"cannot be held: {why}")
 
-    def refuse(self, what: str, why: str) -> None:
-        self.found.append(Refusal(f"line {self.first_line}", f"`{what}` {why}", _PASS_HINT))
+    def refuse(self, what: str, why: str, line: int | None = None) -> None:
+        self.found.append(Refusal(f"line {line or self.first_line}", f"`{what}` {why}", _PASS_HINT))
 
     def end_pipeline(self) -> None:
         self.end_command()
@@ -454,13 +487,20 @@ class _Look:
     def open_parenthesis(self, after: str) -> None:
         if self.in_word and self.assigns:  # an array
             self.at -= 1
+            start = self.at
             self.balanced("(", ")")
+            text = self.text[start : self.at]
+            self.put(text)
+            if "$(" in text or "`" in text:
+                self.mention(text)
             return
         if self.in_word or self.words:
             rest = self.text[self.at : self.at + 40].lstrip(" \t")
             if rest.startswith(")"):  # name () ...
-                if ("".join(self.word) if self.in_word else self.words[-1]) in LAUNCHERS:
+                name = "".join(self.word) if self.in_word else self.words[-1]
+                if name in LAUNCHERS:
                     raise _Lost
+                self.defined = name
                 self.at = self.text.index(")", self.at) + 1
                 self.word, self.in_word, self.assigns = [], False, False
                 self.drop_words()

@@ -97,7 +97,13 @@ def order_for(
         "output": output,
         "error": error,
         "append": spec.keeps_output,
-        "variables": {**_shape(spec), **variables.of_array(world), **pbsvariables.of_array(world), **told},
+        "variables": {
+            **_shape(spec),
+            **variables.of_command(spec),
+            **variables.of_array(world),
+            **pbsvariables.of_array(world),
+            **told,
+        },
     }
     prolog = task_prolog(folder, job.id, subjob.id) if told else None
     return Order(content, script if spec.script is None else None, prolog)

@@ -60,7 +60,8 @@ def of_array(world: JobWorld) -> dict[str, str]:
 def of_script(world: JobWorld, members: Sequence[Subjob]) -> dict[str, str]:
     """For the script: what sbatch sets in the batch step."""
     workers = [worker for subjob in members for worker in world.workers_of(subjob.id)]
-    return {**_of_job(world, workers), **distribution_of(world.spec)[1], "ENVIRONMENT": "BATCH", **_task(0, 0, 0, [0])}
+    told = {**_of_job(world, workers), **distribution_of(world.spec)[1], **of_command(world.spec)}
+    return {**told, "ENVIRONMENT": "BATCH", **_task(0, 0, 0, [0])}
 
 
 def distribution_of(spec: JobSpec) -> tuple[int, dict[str, str]]:
@@ -70,6 +71,11 @@ def distribution_of(spec: JobSpec) -> tuple[int, dict[str, str]]:
     if given is None:
         return 0, {}
     return read_distribution(*given.split("=", 1))
+
+
+def of_command(spec: JobSpec) -> dict[str, str]:
+    """EJB_COMMAND: the script's file, as it was submitted, and its arguments, as Slurm's `Command` has them."""
+    return {} if spec.script_path is None else {"EJB_COMMAND": " ".join([spec.script_path, *spec.argv])}
 
 
 def of_launch(
