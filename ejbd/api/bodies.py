@@ -11,7 +11,7 @@ MOST_VALUES = 400_000  # in one body; they take about a tenth of a second to be 
 MOST_DEPTH = 64
 _PIECE_BYTES = 64 * 1024
 # No part of a text is looked at twice (`++`, `*+`): a text that goes on in the next piece ends here, too, and is known
-# by its group: the backslash whose meaning the next piece decides, or nothing.
+# by its group: a backslash at its end, which belongs to the next piece, or nothing.
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|(\\?)\Z)', re.DOTALL)
 _STEPS = [0] * 256
 for _opener, _closer in (b"[]", b"{}"):

@@ -52,8 +52,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {"client", "accounting", "profiles", "release", "sim", "studies", "workflow"} | COMMON,
 }
 
-# What a launch line means is said once, and what a profile means. They import nothing of ours but each other.
-SHARED = ("ejbd._workers.ejb_worker.launch_options.", "ejbd._workers.ejb_worker.profiles.")
+# What a launch line means is said once, which program it starts, and what a profile means. They import nothing of ours
+# but each other.
+SHARED = tuple(f"ejbd._workers.ejb_worker.{name}." for name in ("launch_options", "profiles", "programs"))
 
 # A registry that is asked for EJB's own policies, which register themselves there.
 ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy", "ejbd.core.malleable.policy"}}

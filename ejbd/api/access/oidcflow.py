@@ -67,7 +67,7 @@ class SignIns:
         return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}", kept
 
     def _derive(self, use: str, kept: str) -> str:
-        """43 characters that nobody can make of `kept` without this daemon's key."""
+        """43 characters that cannot be made of `kept` without this daemon's key."""
         mac = hmac.new(self._key, f"{use} {kept}".encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
         return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()
 

@@ -46,7 +46,7 @@ def slurm_variables(job: Job, tells: dict[str, Any]) -> dict[str, str]:
 
 
 def mpi_defaults(job: Job) -> dict[str, str]:
-    """What lets MPI programs run on virtual nodes, where nobody has said otherwise.
+    """What lets MPI programs run on virtual nodes, where nothing else was said.
 
     Open MPI takes nodes for machines. It has a daemon on each, and each would have the shared memory to itself.
     """
