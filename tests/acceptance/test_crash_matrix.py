@@ -9,9 +9,9 @@ there, in a second. Here is what that cannot show (`NEEDS_A_PROCESS` says why), 
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -436,12 +436,11 @@ def test_every_crash_point_stands_in_one_place() -> None:
     """Each member is in exactly one `reach(...)` of the manager, and every `reach` names a member."""
     reached: Counter[str] = Counter()
     for file in sorted((ROOT / "ejbd").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reach":
-                (point,) = node.args
-                assert isinstance(point, ast.Attribute) and isinstance(point.value, ast.Name), ast.unparse(node)
-                assert point.value.id == "CrashPoint", ast.unparse(node)
-                reached[point.attr] += 1
+        # By its text: trees of all files at once trip over a defect of CPython 3.11 (gh-106905) once in a while.
+        calls = re.findall(r"(?<![\w.])(?<!def )reach\(([^)]*)\)", file.read_text())
+        for call in calls:
+            assert call.startswith("CrashPoint."), f"{file}: {call}"
+            reached[call.removeprefix("CrashPoint.")] += 1
     assert reached == Counter({point.name: 1 for point in CrashPoint})
     on_the_way = (
         {point for _, point in RESUBMISSIONS} | set(GAPS) | IN_THE_FAKE_WORLD | {CrashPoint.ALONE_BEFORE_COMMIT}

@@ -238,7 +238,7 @@ def test_behind_a_proxy_that_serves_it_below_a_prefix_the_page_works(browser: Br
         page.get_by_label("Name").fill("below")
         page.get_by_role("button", name="Show").click()
         page.wait_for_url(f"{base}/web/jobs?*name=below*")
-        page.locator("#jobs-table a").first.click()
+        page.locator("#jobs-table tbody a").first.click()
         page.locator("details.sure summary").click()
         page.locator("details.sure button").click()
         page.wait_for_selector(".now .state.cancelled")
