@@ -135,7 +135,7 @@ def test_pipes_redirections_and_quotes(site: Site) -> None:
         srun -n 2 sh -c 'echo kept; echo lost >&2' > kept.txt 2>/dev/null
         all=$(srun -n 1 echo substituted)
         echo "$all"
-        srun -n 1 printf '[%s]' '$(touch hit)' 'a "quoted" one' "it's" '' '*' $'two\\nlines'
+        srun -n 1 sh -c 'printf "[%s]" "$@"; echo' sh '$(touch hit)' 'a "quoted" one' "it's" '' '*' $'two\\nlines'
         srun -n 4 sh -c 'exit 5' | cat
         echo "codes ${PIPESTATUS[*]}"
         srun -n 1 yes | head -n 2
@@ -182,7 +182,7 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         go srun no-such-program
         go srun
         srun_later() {{ srun -n 1 sleep 2; }}
-        srun_later & sleep 0.5
+        eval 'srun_later &'; sleep 0.5
         go {sys.executable} -c 'import subprocess; raise SystemExit(subprocess.call(["srun", "true"]))'
         wait $!
         echo "first $?"
@@ -229,11 +229,11 @@ def test_what_a_launch_is_given_on_standard_input_goes_to_its_ranks(site: Site) 
 @pytest.mark.parametrize(
     ("body", "state"),
     [
-        ("label=-l; srun $label true", "failed"),
-        ("label=-l; if srun $label true; then exit 9; fi", "completed"),
-        ("label=-l\nsrun -n 2 $label \\\n  true || echo without", "completed"),
-        ("label=-l; timeout 60 srun $label true", "failed"),
-        ("label=-l; timeout 60 srun $label true || true", "completed"),
+        ("label=$(echo -l); srun $label true", "failed"),
+        ("label=$(echo -l); if srun $label true; then exit 9; fi", "completed"),
+        ("label=$(echo -l)\nsrun -n 2 $label \\\n  true || echo without", "completed"),
+        ("label=$(echo -l); timeout 60 srun $label true", "failed"),
+        ("label=$(echo -l); timeout 60 srun $label true || true", "completed"),
         ("sh -c 'echo x | srun -l true'", "failed"),
         ("srun no-such-program", "completed"),  # as with srun itself
     ],
@@ -248,7 +248,7 @@ def test_a_launch_that_was_refused_makes_the_end_a_failure_unless_the_script_ask
     assert text.endswith("done\n") and "(EJB)" in text
     if state == "failed":
         assert job["exit_code"] == 2
-        known = "line 3: " if body.startswith("label=-l; srun") else ""
+        known = "line 3: " if body.startswith("label=$(echo -l); srun") else ""
         assert job["reason"].startswith(f"{known}a launch was refused, and the script went on: srun: "), job["reason"]
 
 

@@ -110,9 +110,12 @@ def test_ordinary_scripts_do_on_the_embedded_cluster_what_they_do_under_sbatch(
     assert submit(tmp_path, environment, "next", NEXT).returncode == 0
     refused = submit(tmp_path, environment, "devices", "#SBATCH --gres=gpu:2\ntrue")
     assert refused.returncode == 1 and "Requested node configuration is not available" in refused.stderr
-    taken = submit(tmp_path, environment, "features", "#SBATCH -C haswell --hint=nomultithread -A me\necho ran")
-    assert taken.returncode == 0 and "without effect on the embedded cluster: --" in taken.stderr
-    assert "--account" not in taken.stderr
+    features = "#SBATCH -C haswell --hint=nomultithread -A me\necho ran"
+    assert submit(tmp_path, environment, "features", features).returncode == 0
+    plan = ["ejb", "submit", "--dry-run", "features.sh"]
+    told = subprocess.run(plan, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert "without effect on the embedded cluster: --" in told.stdout + told.stderr
+    assert "--account" not in told.stdout + told.stderr
     expected = {f"{name}.out": text for name, (_, _, text) in SCRIPTS.items()}
     expected |= {"next.ok": "first\n", "next.bad": "bad\n", "next.either": "either\n", "next.later": "later\n"}
     until_written(tmp_path, expected | {"features.out": "ran\n"})
