@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "docs" / "mkdocs.yml"
-BESIDE = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "deploy/docker/README.md")
+BESIDE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md", "deploy/docker/README.md")
 """Documents outside `docs` that are pages, too."""
 BUILD_S = 300.0
 _LINK = re.compile(r"\]\(([^)#\s]+)")

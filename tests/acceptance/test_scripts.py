@@ -440,7 +440,7 @@ def test_cancel_ends_the_scripts_children_too(site: Site) -> None:
         setsid sleep 9871.2 &
         (trap '' TERM; exec sleep 9871.3) &
         later() { srun -n 2 sleep 9871.4; }
-        later &
+        eval 'later &'
         wait
         """
     sleeps = [f"9871.{n}" for n in (1, 2, 3, 4)]

@@ -18,6 +18,7 @@ from ejbd.batch.base import SubmitRequest
 from ejbd.batch.local.nodes import Layout
 from ejbd.errors import BatchError, EjbError
 from ejbd.options.moments import parse_moment
+from ejbd.options.sbatch import BY_NAME
 from ejbd.options.signals import EndSignal
 from ejbd.wire.hostlists import unfold
 from ejbd.wire.sizes import kilobytes
@@ -72,6 +73,8 @@ def read_options(request: SubmitRequest, *, memory_mb: int | None, processors_pe
     for word in request.options:
         name, _, value = word.removeprefix("--").partition("=")
         values[name] = value
+    for name in values.keys() - BY_NAME.keys():
+        raise _refused(f"unrecognized option '--{name}'", "sbatch has no such option")
     for name in values.keys() & REFUSED:
         if values[name].lower() not in _NOTHING:
             raise _refused(_NOT_AVAILABLE, f"the embedded cluster has nothing for --{name}={values[name]}")
