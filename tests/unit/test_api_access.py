@@ -38,7 +38,7 @@ READ = {
 SUBMIT = {
     *(
         f"POST /v1/jobs/{{job}}/{what}"
-        for what in ("cancel", "hold", "release", "signal", "number", "evolve", "resize")
+        for what in ("cancel", "hold", "release", "signal", "number", "number/read", "evolve", "resize")
     ),
     *("POST /v1/workflows", "POST /v1/workflows/{workflow}/cancel", "POST /v1/workflows/{workflow}/retry"),
     *("POST /v1/jobs", "POST /v1/history", "POST /v1/tokens", "DELETE /v1/tokens/{id}", "POST /v1/web"),

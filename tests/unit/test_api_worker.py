@@ -38,7 +38,7 @@ REPORTS: list[dict[str, Any]] = [
         "together": False,
         "time": "",
     },
-    {"n": 4, "kind": "script-exit", "run": 1, "code": 0},
+    {"n": 4, "kind": "script-exit", "run": 1, "code": 0, "signal": None},
     {"n": 5, "kind": "log", "level": "warning", "message": "the spool is full\n"},
 ]
 

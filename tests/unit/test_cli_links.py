@@ -248,7 +248,7 @@ def test_no_slurm_is_told_to_change_a_job_of_the_embedded_cluster(
     """A Slurm that is there besides has other jobs under its numbers."""
     number = submitted(said)
     change(server, number, elastic=False)
-    assert said("scontrol", "requeue", number) == f"site: scontrol requeue {number}\n"
+    assert said("scontrol", "suspend", number) == f"site: scontrol suspend {number}\n"
     health = server.manager.health()
     monkeypatch.setattr(server.manager, "health", lambda: {**health, "batch": "local"})
     for words in (("requeue", number), ("update", f"JobId={number}", "TimeLimit=9"), ("suspend", number)):

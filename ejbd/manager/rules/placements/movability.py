@@ -35,7 +35,7 @@ from ejbd.manager.facts.placing.movability import (
     ways_known,
 )
 from ejbd.store.models import Epoch, Obstacle, Subjob
-from ejbd.wire.kinds import EventKind, SubjobRole
+from ejbd.wire.kinds import Engine, EventKind, SubjobRole
 
 
 def seen(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:
@@ -67,7 +67,7 @@ def launch_over(world: JobWorld) -> Effects[None]:
 
 def failed(world: JobWorld, epoch: Epoch, why: str) -> Effects[None]:
     """A checkpoint of `epoch` has ended its ranks, or they did not come back from one."""
-    if world.job.engine not in ("dmtcp", "profile") or world.job.not_movable:
+    if world.job.engine not in (Engine.DMTCP, Engine.PROFILE) or world.job.not_movable:
         return
     yield tell(EventKind.MOVE_FAILED, job_id=world.job.id, epoch=epoch.number, reason=why)
     if not proved(world) or moves_failed(world) >= PROVED_FAILURES:
