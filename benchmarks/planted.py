@@ -432,7 +432,7 @@ FAULTS = (
     Fault(
         "jobs-of-others-are-left-out-of-squeue",
         "dropped act",
-        'real.ask("squeue", [*options.without(_KNOWN, words, "jobs"), "--noheader", "--jobs", ",".join(others)])',
+        '_print_others("squeue", [*bare, "--noheader", "--jobs", ",".join(others)], several)',
         "pass",
         ("unit/test_cli_links",),
     ),
@@ -525,8 +525,8 @@ FAULTS = (
     Fault(
         "signal-is-an-exit-code-of-its-own",
         "wrong state",
-        "self._code = code if code >= 0 else 128 - code",
-        "self._code = code if code >= 0 else -code",
+        "return (code, None) if code is None or code >= 0 else (128 - code, -code)",
+        "return (code, None) if code is None or code >= 0 else (-code, -code)",
         ("integration/test_local_cluster", "integration/test_batch_contract"),
     ),
     Fault(

@@ -249,7 +249,7 @@ def load(path: Path | None) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        name = str(first["loc"][-1])
+        name = str(first["loc"][-1]) if first["loc"] else ""
         strayed = first["type"] == "extra_forbidden" and len(first["loc"]) > 1 and name in Settings.model_fields
         raise EjbError(
             Code.INVALID,

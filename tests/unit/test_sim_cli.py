@@ -202,7 +202,8 @@ def test_mistakes_are_told_in_a_sentence(log: Path, tmp_path: Path) -> None:
         "is not KEY=VALUE" in ejb_sim("sweep", str(log), "--out", str(tmp_path / "o"), "--vary", "omax", code=2).stderr
     )
     assert (
-        "no log CTC" in ejb_sim("reproduce", "sc15", "--traces", str(tmp_path), "--out", str(tmp_path), code=2).stderr
+        "none of the logs CTC"
+        in ejb_sim("reproduce", "sc15", "--traces", str(tmp_path), "--out", str(tmp_path), code=2).stderr
     )
 
 

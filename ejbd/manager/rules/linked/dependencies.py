@@ -86,12 +86,10 @@ def divided(
         else:
             message = f"there is no job {one.job!r} to depend on"
             raise EjbError(Code.INVALID, message, where="--dependency", hint="give the whole id of a job")
-    if not batch_waits:
-        spec = _passed_through(spec, "")
-        ours = (
-            [] if theirs and found.either else ours
-        )  # as on a Slurm: a job that it does not know is waited for no more
-        return spec, str(found.only(ours)) if ours else ""
+    if not batch_waits and not batch_jobs:
+        # As on a Slurm a job that it does not know is waited for no more, and of several it is the first to have ended.
+        ours = [] if theirs and found.either else ours
+        return _passed_through(spec, ""), str(found.only(ours)) if ours else ""
     if ours and theirs and found.either:
         message = "any of several jobs can be waited for only if all are EJB's, or all the batch system's"
         raise EjbError(Code.INVALID, message, where="--dependency", hint="put a comma where the question mark is")
