@@ -117,7 +117,7 @@ def test_an_interpreter_without_a_script_has_its_own_name(line: str) -> None:
         ("gmx_mpi mdrun -deffnm md", "gromacs"),
         ("/opt/bin/lmp -in in.melt", "lammps"),
         ("python3 -u ejb-own-field.py", "own"),
-        ("python3.11 -m torch.distributed.run train.py", "torchrun"),
+        ("python3.11 -m torch.distributed.run --nnodes=1:4 train.py", "torchrun"),
     ],
 )
 def test_a_profile_is_found_behind_what_starts_its_program(wrapper: str, program: str, profile: str) -> None:
