@@ -207,8 +207,9 @@ def _why(ctx: Context, job: Job, present: str, batch_error: str) -> str:
     pause = job.not_before_s - ctx.now
     if job.state == JobState.WAITING and pause > 0:
         return f"waiting: no further subjob for {pause:.0f} s, after {job.failed_starts} that came to nothing"
-    ends = [s for s in JobWorld(ctx, job).open_subjobs if s.releasing and s.state == SubjobState.RUNNING]
-    lost = next((s for s in ends if s.reason and not job.members), None)
+    world = JobWorld(ctx, job)
+    ends = [s for s in world.open_subjobs if s.releasing and s.state == SubjobState.RUNNING and s.reason]
+    lost = ends[0] if ends and world.live_epoch is None else None
     if lost is not None:
         return f"{job.state}: {lost.id} is lost: {lost.reason}; what may live on there is ended first"
     kept = f" with {job.work_s:.0f} s of work kept" if job.state == JobState.WAITING and job.work_s > 0 else ""
