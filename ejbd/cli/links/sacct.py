@@ -213,6 +213,7 @@ def _by_squeue(rows: Iterable[Row]) -> Iterator[Row]:
 
 def _in_saccts_words(slurm: Mapping[str, str]) -> dict[str, str]:
     found = {ours: slurm[name.lower()] for name, ours in _BY_SQUEUE.items() if name.lower() in slurm}
+    found = {name: "" if text == fields.NONE else text for name, text in found.items()}
     for name in ("base", "comment"):
         found |= {name: slurm[name]} if name in slurm else {}
     return found | ({"reqcpus": slurm["numcpus"]} if "numcpus" in slurm else {})
