@@ -185,8 +185,8 @@ FAULTS = (
     Fault(
         "wire-knows-no-second-collector",
         "API check",
-        "append: bool = False",
-        "pass",
+        "append: bool = False\n    tasks: Positive",
+        "tasks: Positive",
         ("unit/test_manager_lost_output",),
     ),
     Fault(

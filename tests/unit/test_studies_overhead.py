@@ -124,4 +124,4 @@ def test_the_command_makes_the_tables(tmp_path: Path) -> None:
     assert len(table.read_text().splitlines()) == 20 and "| KTH | request | request |" in page.read_text()
     assert "first 150 rows" in page.read_text()
     refused = ejb_sim("reproduce", "overhead", "--out", str(tmp_path / "out"), code=None)
-    assert refused.returncode != 0 and "say where they are" in refused.stderr
+    assert refused.returncode != 0 and "say in which folder they are" in refused.stderr

@@ -85,6 +85,7 @@ def test_by_the_references_rule_nothing_grows_to_be_suspended_and_all_at_once_ar
 
 
 def test_a_table_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "KTH-SP2-1996-made.swf").touch()
     words = ["--traces", str(tmp_path), "--out", str(tmp_path), "--only", "x"]
     refused = ejb_sim("reproduce", "reshape", *words, code=None)
     assert "no table is called x" in refused.stderr and "share-0.2" in refused.stderr

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -26,6 +25,8 @@ _SIGN = re.compile(r"%(\.?)([0-9]*)([A-Za-z])")
 
 
 def main(name: str, folder: str, words: Sequence[str]) -> int:
+    import shutil  # a worker reads this module's names, and needs no more of it
+
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     env = {**os.environ, "PATH": os.pathsep.join(part for part in path if part != folder)}
     program = shutil.which(name, path=env["PATH"])
