@@ -112,7 +112,7 @@ def test_ordinary_scripts_do_on_the_embedded_cluster_what_they_do_under_sbatch(
     assert refused.returncode == 1 and "Requested node configuration is not available" in refused.stderr
     features = "#SBATCH -C haswell --hint=nomultithread -A me\necho ran"
     assert submit(tmp_path, environment, "features", features).returncode == 0
-    plan = ["ejb", "submit", "--dry-run", "features.sh"]
+    plan = [str(EJB), "submit", "--dry-run", "features.sh"]
     told = subprocess.run(plan, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert "without effect on the embedded cluster: --" in told.stdout + told.stderr
     assert "--account" not in told.stdout + told.stderr
