@@ -128,12 +128,7 @@ def plan(found: dict[str, Any], out: Output) -> None:
     _planned(found.get("planned", []), found["processes"], out, "if it were submitted now", found.get("free_ahead", []))
     if found.get("cost"):
         out.line(printable(cost_line(found["cost"])))
-    if found.get("penalty"):
-        out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
-    if found.get("overheads"):
-        out.line(printable(overheads_line(found["overheads"])))
-    if found.get("application"):
-        out.lines(map(printable, application_lines(found["application"])))
+    _print_measured(found, out)
     if found.get("walltimes"):
         out.lines(map(printable, walltime_lines(found["walltimes"])))
     for note in found["notes"]:
@@ -234,6 +229,16 @@ def explanation(found: dict[str, Any], out: Output) -> None:
         _planned(planned, max(interval["processors"] for interval in planned), out, "from now on")
 
 
+def _print_measured(found: dict[str, Any], out: Output) -> None:
+    """What over-subscription, starts and ends, and the application cost, as far as it is known."""
+    if found.get("penalty"):
+        out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
+    if found.get("overheads"):
+        out.line(printable(overheads_line(found["overheads"])))
+    if found.get("application"):
+        out.lines(map(printable, application_lines(found["application"])))
+
+
 def _figures(found: dict[str, Any], out: Output) -> None:
     """What planning goes by now, of a job that is not over: a move's cost only where it may be moved."""
     movable = found.get("movable")
@@ -242,12 +247,7 @@ def _figures(found: dict[str, Any], out: Output) -> None:
         out.line(printable(f"can be moved: {can}: {movable['why']}"))
     if found.get("cost") and (movable is None or movable["movable"] is not False):
         out.line(printable(cost_line(found["cost"])))
-    if found.get("penalty"):
-        out.line(printable(penalty_line(found["penalty"], found.get("deltas", []))))
-    if found.get("overheads"):
-        out.line(printable(overheads_line(found["overheads"])))
-    if found.get("application"):
-        out.lines(map(printable, application_lines(found["application"])))
+    _print_measured(found, out)
     if found.get("checkpoints"):
         out.line(printable(f"checkpoints: {found['checkpoints']['why']}"))
 
