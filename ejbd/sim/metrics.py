@@ -80,7 +80,7 @@ def idle_while_queued(outcome: Outcome) -> float:
 
 
 def fragmentation(jobs: Jobs, outcome: Outcome, processors: int) -> float:
-    """Formula 2 of Utrera et al. (2014): processors idle while jobs wait, as a share (0 to 1) of the makespan's."""
+    """Formula 2 of Utrera et al. (2012): processors idle while jobs wait, as a share (0 to 1) of the makespan's."""
     span = makespan(jobs, outcome)
     return outcome.idle_s / (processors * span) if span > 0 else 0.0
 

@@ -254,7 +254,7 @@ def reproduce(
             metavar="sc15|speculative|learned|overhead|guard|evolving|malleable|reshape",
             help="Reproduce Liu & Weissman, SC'15; Gainaru et al., ICPP 2019; walltimes learned as logs are played; "
             "what the paper's algorithm takes by a run time that it knows; the guard over Delta, lambda, start-up; "
-            "evolving jobs of Klein & Perez, 2011; Utrera et al., 2014, and folding in place; "
+            "evolving jobs of Klein & Perez, 2011; Utrera et al., 2012, and folding in place; "
             "reshaped jobs beside over-subscribed ones.",
         ),
     ],

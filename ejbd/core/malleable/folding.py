@@ -1,4 +1,4 @@
-"""Which jobs are folded for the head of the queue, and which are unfolded again (Utrera et al., 2014, section 3.1).
+"""Which jobs are folded for the head of the queue, and which are unfolded again (Utrera et al., 2012, section 3.1).
 
 Algorithm 1 as printed is wrong in two places, as Figure 2c shows. Its line 10 halves the job that starts in any case,
 where J2 and J3 of the figure start whole. Its line 9 leaves the job waiting where no running one has to be folded,

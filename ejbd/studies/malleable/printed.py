@@ -1,4 +1,4 @@
-"""What Utrera et al. printed (Euro-Par 2014), and what another implementation found, to be set beside our figures."""
+"""What Utrera et al. printed (Euro-Par 2012), and what another implementation found, to be set beside our figures."""
 
 from __future__ import annotations
 
