@@ -135,6 +135,7 @@ def job_detail(job: Job, session: Session) -> JobDetail:
         **_job_fields(job, _beside([job], session, now)[job.id], now, counts),
         element_indices=elements.indices(session, job.id) if counts is not None else _indices(subjobs),
         cwd=str(job.spec.get("cwd", "")),
+        script=job.spec.get("script_path"),
         command=[str(word) for word in job.spec.get("argv", [])],
         settings=words_of(job.spec),
         incarnation=job.incarnation,

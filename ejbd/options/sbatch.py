@@ -56,13 +56,12 @@ _CLIENT = "it concerns sbatch itself"
 _TABLE: tuple[tuple[Use, Argument, str, str], ...] = (
     # use, argument, "letter:name" words, why
     (Use.UNDERSTOOD, _REQ, "D:chdir e:error J:job-name n:ntasks N:nodes ntasks-per-node", ""),
-    (Use.UNDERSTOOD, _REQ, "o:output p:partition t:time export c:cpus-per-task", ""),
+    (Use.UNDERSTOOD, _REQ, "o:output p:partition t:time export c:cpus-per-task comment", ""),
     (Use.UNDERSTOOD, _NO, "H:hold requeue no-requeue", ""),
     (Use.SHARED, _REQ, "A:account q:qos wckey priority", ""),
     (Use.SHARED, _OPT, "nice propagate", ""),
     (Use.SHARED, _NO, "s:oversubscribe share", ""),
     (Use.SOFT, _REQ, "acctg-freq profile", "it would be taken for each subjob alone"),
-    (Use.DROPPED, _REQ, "comment", "EJB writes its own mark there"),
     (Use.DROPPED, _NO, "v:verbose Q:quiet parsable ignore-pbs", _CLIENT),
     (Use.DROPPED, _NO, "W:wait", "write `ejb submit --wait`"),
     (Use.REFUSED, _NO, "test-only", "write `ejb submit --dry-run`"),

@@ -231,6 +231,7 @@ class Launch(Base):
     state: Mapped[str] = mapped_column(String(16))
     size: Mapped[int] = mapped_column(Integer)
     file: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(Text, default="")  # of its program; "": not told
     together: Mapped[bool] = mapped_column(default=True)  # one rank that fails ends the others
     work_at_start_s: Mapped[float] = mapped_column(default=0.0)  # W of the job when it began
     created_s: Mapped[float]

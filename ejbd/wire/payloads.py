@@ -92,6 +92,7 @@ class StepView(TypedDict):
     """A launch of an elastic job's ranks, as Slurm has a step. `code` None: it has not ended."""
 
     ordinal: int
+    name: str
     ranks: int
     start_s: float | None
     end_s: float | None
@@ -107,6 +108,7 @@ class JobDetail(JobView):
     steps: list[StepView]
     element_indices: dict[str, str] | None
     cwd: str
+    script: str | None
     command: list[str]
     settings: dict[str, str]
     incarnation: int

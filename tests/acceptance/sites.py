@@ -158,6 +158,7 @@ class SlurmSite:
     layout: Mapping[str, int] = field(default_factory=lambda: {"nodes": 2, "ntasks_per_node": 2})
     ended: int = 0
     background: Background | None = None
+    block_minutes: int = 6  # after which the block is ended, and J0 starts
     shared: bool = True  # False: the cluster is taken down after the test, whatever its nodes' state
 
     @property
@@ -170,7 +171,7 @@ class SlurmSite:
         return {"SLURM_CONF": str(self.cluster.conf), **({"PATH": self.path} if self.path else {})}
 
     def fill(self) -> None:
-        self.background = fill(self.cluster, self.folder, free=1, block_nodes=2)
+        self.background = fill(self.cluster, self.folder, free=1, block_nodes=2, block_minutes=self.block_minutes)
 
     def more(self) -> None:
         assert self.background is not None

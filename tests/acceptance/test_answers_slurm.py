@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 from ejbd.cli import links
 from ejbd.cli.links.fields import BY_LETTER, SACCT, SQUEUE
+from ejbd.cli.main import LINKS
 from tests.acceptance.scripting import Site, running_site
 from tests.fakes.daemon import FAST, until
+from tests.fakes.me import ME
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("chains-slurm")]
@@ -151,3 +154,62 @@ def test_a_step_or_a_number_that_is_not_there_has_no_row(site: Site, cluster: Sl
     assert answers.ours("squeue", "-h", "-t", "all", "-o", "%i %T %N", "-j", f"999999,{number}") == answers.plain(
         "squeue", "-h", "-t", "all", "-o", "%i %T %N", "-j", f"999999,{number}"
     )
+
+
+TRIES = """\
+sub() { sbatch --parsable -n 1 -t 1 -o /dev/null "$@"; }
+say() { echo "\\$ $*"; "$@"; echo "rc $?"; }
+soon() { for _ in $(seq 300); do eval "$1" && return; sleep 0.2; done; echo "not soon: $1"; }
+ended=$(sub -W --wrap 'exit 3'); echo "rc $?"
+killed=$(sub -W --wrap 'kill -9 $$'); echo "rc $?"
+held=$(sub -H -J "$1" --comment 'my words' --wrap true)
+runs=$(sub -J "$1" --wrap 'srun -n 1 -o /dev/null sleep 99; sleep 99')
+read_=$(printf '#!/bin/sh\\nexit 4\\n' | sub -W); echo "rc $?"
+soon 'squeue -h -s -j $runs -o %i | grep -q "$runs[.]0"'
+say scancel -t PENDING -n "$1"
+say squeue -h -t all -j "$held,$runs,$read_" -o '%T %j'
+say scancel $runs.0
+soon '! squeue -h -s -j $runs -o %i | grep -q "$runs[.]0"'
+say scancel $runs.7
+say squeue -h -j $runs -o %T
+for job in $ended $killed; do say scancel $job; say scancel -v $job; say scancel -s USR1 $job; done
+say scontrol hold $ended
+say scancel -t BOGUS $runs
+say scancel -s BOGUS $runs
+say scancel -u nosuchuser
+say scancel ""
+say scancel abc
+say scancel 999999
+say scancel -A nosuch -w n9 -n "$1"
+say sbatch -Q -n 1 -t 1 -o /dev/null --wrap true
+say sbatch --bogus --wrap true 2>/dev/null
+echo n | say scancel -i $runs
+scontrol show job $held | grep -E '^ *(Command|Comment|WorkDir|StdOut)='
+scontrol write batch_script $runs -
+say scancel -p batch -q normal -t R $runs
+soon '! squeue -h -j $runs -o %T 2>/dev/null | grep -q RUNNING'
+echo "$ended $killed $held $runs $read_" >&3
+"""
+
+
+def test_small_tries_answer_as_slurms_commands_do(site: Site, cluster: SlurmCluster, tmp_path: Path) -> None:
+    """Options, states, steps, exit codes and words of sbatch, scancel and scontrol, line by line."""
+    names = tmp_path / "names"
+    names.mkdir()
+    for name in LINKS:
+        (names / name).symlink_to(Path(sys.executable).with_name("ejb"))
+    (tmp_path / "tries.sh").write_text(TRIES)
+    home = {"HOME": str(tmp_path), "SLURM_CONF": str(cluster.conf), "LANG": "C.UTF-8", "USER": ME.user}
+    running = {}
+    for how, path in (("plain", os.environ["PATH"]), ("ejb", f"{names}:{os.environ['PATH']}")):
+        env = {**home, "PATH": path, "EJB_SOCKET": str(site.daemon.state / "ejbd.sock")}
+        line = f'exec 3>"{tmp_path}/{how}.ids"; exec timeout 200 bash {tmp_path}/tries.sh {how} 2>&1'
+        running[how] = subprocess.Popen(["bash", "-c", line], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+    said = {}
+    for how, process in running.items():
+        text = process.communicate(timeout=240)[0]
+        ids = (tmp_path / f"{how}.ids").read_text().split()
+        for name, id in zip(("ENDED", "KILLED", "HELD", "RUNS", "READ"), ids, strict=True):
+            text = re.sub(rf"\b{id}\b", name, text)
+        said[how] = re.sub(rf"\b{how}\b", "NAME", text).splitlines()
+    assert said["ejb"] == said["plain"]

@@ -110,6 +110,7 @@ REPORTS: dict[str, Json] = {
         "size": 16,
         "file": "/spool/jobs/7/launches/0.json",
         "together": False,
+        "program": "heat",
     },
     "launch-cancel": {"n": 4, "told_s": 1700000000.5, "kind": "launch-cancel", "ordinal": 0},
     "launch-refused": {

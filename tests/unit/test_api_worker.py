@@ -37,6 +37,7 @@ REPORTS: list[dict[str, Any]] = [
         "file": "/spool/jobs/x/launches/0.json",
         "together": False,
         "time": "",
+        "program": "",
     },
     {"n": 4, "kind": "script-exit", "run": 1, "code": 0, "signal": None},
     {"n": 5, "kind": "log", "level": "warning", "message": "the spool is full\n"},

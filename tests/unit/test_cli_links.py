@@ -75,7 +75,7 @@ def test_sbatch_prints_what_slurms_prints(said: Said, server: ApiServer) -> None
     assert said("sbatch", "--parsable", "-n", "2", "-t", "9", "--wrap", "a").strip().isdigit()
     job = server.store.read_sync(lambda s: s.query(Job).filter(Job.number == number).one())
     assert job.spec["output"].endswith("/slurm-%j.out")
-    assert server.manager.numbers_read[0] == job.id, "it may begin now"
+    until(lambda: job.id in server.manager.numbers_read, "it may begin now", 30)
     assert said("sbatch", "--version") == "site: sbatch --version\n"
     assert "sbatch: error: " in said("sbatch", "-n", "2", "no-such-script", code=1)
 

@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # What a launch line means is said once, which program it starts, and what a profile means. They import nothing of ours
 # but each other.
-SHARED = tuple(f"ejbd._workers.ejb_worker.{name}." for name in ("launch_options", "profiles", "programs"))
+SHARED = tuple(f"ejbd._workers.ejb_worker.{name}." for name in ("launch_options", "own_job", "profiles", "programs"))
 
 # A registry that is asked for EJB's own policies, which register themselves there.
 ON_PURPOSE = {"ejbd.core.policy": {"ejbd.core.bundling.policy", "ejbd.core.malleable.policy"}}

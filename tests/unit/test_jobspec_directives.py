@@ -207,10 +207,8 @@ def test_what_concerns_every_subjob_is_handed_on() -> None:
 
 
 def test_what_is_not_acted_on_is_told() -> None:
-    reading = read(
-        JobRequest(cwd="/", script=script("#SBATCH -n 4 -t 5 --open-mode=append --comment=x -v --no-requeue --requeue"))
-    )
-    assert len(reading.notes) == 2 and all(note.startswith("line 2: --") for note in reading.notes)
+    reading = read(JobRequest(cwd="/", script=script("#SBATCH -n 4 -t 5 --open-mode=append -v --no-requeue --requeue")))
+    assert len(reading.notes) == 1 and all(note.startswith("line 2: --") for note in reading.notes)
     assert reading.elastic_spec().rigid_options == ()
     assert set(reading.passed_through("").rigid_options) == {"--open-mode=append", "--requeue"}
 

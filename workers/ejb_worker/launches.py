@@ -52,7 +52,7 @@ class Launches:
         propagation: Optional[Propagation],
         loop: Loop,
         before_launch: Callable[[Callable[[], None]], None],
-        on_launch: Callable[[int, int, str, bool, str], None],
+        on_launch: Callable[[int, int, str, bool, str, str], None],
         on_cancel: Callable[[int], None],
         on_refused: Callable[[str, str, str], None],
         on_plain: Callable[[str, str, str], None],
@@ -199,8 +199,9 @@ class Launches:
             return
         self._running = ordinal
         # What the script wrote before the launch comes before what the ranks will write.
-        together, time = bool(launch.get("together", True)), str(request.get("time") or "")
-        self._before_launch(lambda: self._on_launch(ordinal, int(launch["size"]), path, together, time))
+        together, time, size = bool(launch.get("together", True)), str(request.get("time") or ""), int(launch["size"])
+        name = str((request.get("told") or {}).get("SLURM_JOB_NAME") or os.path.basename(str(launch["argv"][0])))[:255]
+        self._before_launch(lambda: self._on_launch(ordinal, size, path, together, time, name))
 
     def _wait_for_room(self, shim: _Shim, request: Dict[str, Any]) -> bool:
         """Try the launch again a little later; False where that was done often enough."""

@@ -239,10 +239,10 @@ class Lead:
             raise
         return self._script.pid
 
-    def _on_launch(self, ordinal: int, size: int, path: str, together: bool, time: str) -> None:
+    def _on_launch(self, ordinal: int, size: int, path: str, together: bool, time: str, name: str) -> None:
         if not self._ending:
             told = {"time": time} if time else {}
-            self._report("launch", ordinal=ordinal, size=size, file=path, together=together, **told)
+            self._report("launch", ordinal=ordinal, size=size, file=path, together=together, program=name, **told)
 
     def _on_cancel(self, ordinal: int) -> None:
         # Not at once: the batch system may be ending script and shim along with everything else here.

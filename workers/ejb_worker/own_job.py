@@ -52,6 +52,7 @@ def describe_job(number: str, batch_job: str, env: Mapping[str, str], output: st
     fields = {
         "JobName": env.get("SLURM_JOB_NAME", ""),
         "Command": env.get("EJB_COMMAND", "(null)"),
+        "Comment": env.get("EJB_COMMENT", ""),
         "WorkDir": env.get("SLURM_SUBMIT_DIR", ""),
         "StdErr": error,
         "StdOut": output,
@@ -101,7 +102,7 @@ class OwnJob:
                 fields.update((name, _field(there.stdout, name)) for name in _OF_THE_RUN)
                 fields["NodeList"] = self._env.get("SLURM_JOB_NODELIST", "")
                 fields["NumNodes"] = self._env.get("SLURM_JOB_NUM_NODES", "1")
-        sys.stdout.write(_with_fields(done.stdout, fields))
+        sys.stdout.write(with_fields(done.stdout, fields))
         sys.stderr.write(done.stderr)
         return done.returncode
 
@@ -115,7 +116,7 @@ class OwnJob:
         assert at is not None
         asked = list(words)
         asked[at] = asked[at].replace(self._listed(words[at]), number)
-        known = {"o": self._fields["Command"], "Z": self._fields["WorkDir"], "k": "(null)"}
+        known = {"o": self._fields["Command"], "Z": self._fields["WorkDir"], "k": self._fields["Comment"] or "(null)"}
         if number != self._number:
             known.update(i=self._number, A=self._number, F=self._number, j=self._fields["JobName"])
             known.update(D=self._env.get("SLURM_JOB_NUM_NODES", "1"), N=self._env.get("SLURM_JOB_NODELIST", ""))
@@ -170,14 +171,14 @@ class OwnJob:
         )
 
 
-def _with_fields(text: str, fields: Mapping[str, str]) -> str:
-    """scontrol's answer with these values in it. A comment by which EJB knows its batch job is left out."""
+def with_fields(text: str, fields: Mapping[str, str]) -> str:
+    """scontrol's answer with these values in it, without an empty comment, or one by which EJB knows its batch job."""
     if "BatchHost=" not in text and "BatchHost" in fields:
         text = re.sub(r"(\s+)(?=NumNodes=)", r"\1BatchHost=\1", text, count=1)
     for name, value in fields.items():
         pattern = r"(?<!\S)%s=.*?(?=\s[A-Z][\w/:&.]*=|\s*\n|\s*$)" % name
         text = re.sub(pattern, lambda _found, word="%s=%s" % (name, value): word, text, count=1)  # type: ignore[misc]
-    return re.sub(r"\s+(?:Comment=ejb-\S* *|SchedNodeList=\S*)(?=\s)", "", text)
+    return re.sub(r"\s+(?:Comment=(?:ejb-\S*)? *|SchedNodeList=\S*)(?=\s)", "", text)
 
 
 def _field(text: str, name: str) -> str:

@@ -96,6 +96,7 @@ class StepView(Api):
     """A launch of an elastic job's ranks, as Slurm has a step."""
 
     ordinal: Annotated[int, Field(description="which launch of its script it is")]
+    name: Annotated[str, Field(description="the base name of its program; empty where its worker did not tell it")]
     ranks: int
     start_s: float | None
     end_s: float | None
@@ -117,6 +118,7 @@ class JobDetail(JobView):
         dict[str, str] | None, Field(description="of an array: which elements are in which state, as --array has them")
     ] = None
     cwd: str
+    script: Annotated[str | None, Field(description="the file of its script, with a path; null: it had none")] = None
     command: list[str]
     settings: Annotated[
         dict[str, str], Field(description="parameters of the queue's policy in the job's own words, by their keys")

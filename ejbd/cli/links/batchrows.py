@@ -1,7 +1,8 @@
 """What Slurm's own squeue and sacct say of the batch jobs of EJB's jobs, put to EJB's rows.
 
-A batch job's comment tells of which job it is. Accounts do not keep comments everywhere: there the user and the time of
-the submission do. So a number that Slurm has given anew, or another batch system gave, brings in no other job's row.
+A batch job's comment tells of which job it is. Accounts do not keep comments everywhere, and users change them: there
+the user and the time of the submission do. So a number that Slurm has given anew, or another batch system gave, brings
+in no other job's row.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ejbd.wire.states import JobState
 
 MOST_AT_ONCE = 2000  # numbers a command
 _BETWEEN, _BEHIND = "\x1f", "\x1e\n"  # columns, rows: free text has line breaks
-_LETTERS = "iAFKTkCDrSeNapZ"  # asked always: which row it is, how it is with it, and what is asked for
+_LETTERS = "iAFKTkCDrSeNapZuV"  # asked always: which row it is, how it is with it, and what is asked for
 _ACCOUNTS = (
     *("JobID", "JobIDRaw", "JobName", "User", "Submit", "State", "ReqCPUS", "AllocCPUS", "NNodes", "ReqNodes"),
     *("Reason", "Eligible", "Cluster", "Account", "WorkDir", "Comment"),
@@ -155,12 +156,12 @@ def _slurms(job: JobView, answer: Answer) -> list[dict[str, str]]:
 def is_of(job: JobView, cells: Mapping[str, str]) -> bool:
     """Whether a row of Slurm's is of this job of EJB's."""
     told = job_of_tag(cells.get("comment", ""))
-    if told is not None or "submit" not in cells:
+    if told is not None:
         return told == job["id"]
-    if cells["user"] != job["user"]:
+    if cells.get("user", cells.get("username")) != job["user"]:
         return False
     try:
-        at_s = datetime.fromisoformat(cells["submit"]).timestamp()
+        at_s = datetime.fromisoformat(cells.get("submit", cells.get("submittime", ""))).timestamp()
     except ValueError:
         return False
     last_s = job["submit_s"] + _SAME_SUBMISSION_S if job["end_s"] is None else job["end_s"]

@@ -189,7 +189,7 @@ def exit_code(row: Row) -> str:
         code = row.step["code"] or 0
         return f"0:{code - 128}" if code > 128 else f"{code}:0"
     if row.state in _ENDED_BY_OTHERS:
-        return "0:0" if row.start_s is None else "0:15"
+        return "0:0" if row.start_s is None and not row.job["exit_signal"] else "0:15"
     signal = row.job["exit_signal"]
     return f"0:{signal}" if signal else f"{row.job['exit_code'] or 0}:0"
 
@@ -232,7 +232,11 @@ def dependency(row: Row) -> str:
 
 def _file(row: Row, name: str) -> str:
     path = row.detail.get(name)
-    return str(path) if path else UNKNOWN
+    if not path:
+        return UNKNOWN
+    known = {"j": row.number, "J": row.number, "A": row.array, "a": row.index or "", "x": row.job["name"]}
+    known |= {"u": row.job["user"], "%": "%"}
+    return re.sub("%([0-9]*)([jJAaxu%])", lambda sign: known[sign[2]].rjust(int(sign[1] or 0), "0"), str(path))
 
 
 def _left(row: Row) -> str:
@@ -275,7 +279,7 @@ _SQUEUE: Mapping[str, Callable[[Row], str]] = {
     "exit_code": lambda row: str(_wait_status(exit_code(row))),
     "derivedec": lambda row: str(_wait_status(derived(row))),
     "workdir": lambda row: _file(row, "cwd"),
-    "command": lambda row: NONE,
+    "command": lambda row: " ".join(filter(None, [row.detail.get("script"), *row.detail.get("command", ())])) or NONE,
     "stdout": lambda row: _file(row, "output"),
     "stderr": lambda row: _file(row, "error" if row.detail.get("error") else "output"),
     "stdin": lambda row: "/dev/null",
@@ -325,7 +329,7 @@ def _ranks(row: Row) -> str:
 _SACCT: Mapping[str, Callable[[Row], str]] = {
     "jobid": lambda row: row.id,
     "jobidraw": lambda row: row.raw_id,
-    "jobname": lambda row: row.job["name"] if not row.step_id else row.step_id if row.step is None else "",
+    "jobname": lambda row: row.step["name"] if row.step is not None else row.step_id or row.job["name"],
     "partition": lambda row: row.job["queue"],
     "user": lambda row: row.job["user"],
     "uid": uid,

@@ -13,6 +13,7 @@ from typing import Any
 
 from ejbd import __version__
 from ejbd.cli.links import real
+from ejbd.cli.submission.submitting import report_number_read
 from ejbd.client import here
 from ejbd.client.client import Client
 from ejbd.client.messages import job_path
@@ -42,8 +43,8 @@ def run(words: Sequence[str]) -> int:
     job = daemon.submit_body(body)
     detail = daemon.number(job["id"])
     if not any(letter == _OF_QSUB for letter, _ in options):
-        print(_told(detail), flush=True)
-    daemon.number_read(job["id"])
+        print(_told(detail))
+    report_number_read(daemon, job["id"])
     if not any(letter == "W" and _BLOCK in value.split(",") for letter, value in options):
         return 0
     for _ in daemon.events(job["id"]):

@@ -35,6 +35,12 @@ def without_tag(comment: str) -> str:
     return _TAG.sub("", comment)
 
 
+def without_tags(shown: str) -> str:
+    """What scontrol shows of jobs, without EJB's words in their comments."""
+    alone = re.sub(r"\s+Comment=ejb-[0-9a-f]{8}(?:_[0-9]+)?\.[0-9]+(?=\s)", "", shown)
+    return re.sub(r"(?m)(\sComment=.*?) ejb-[0-9a-f]{8}(?:_[0-9]+)?\.[0-9]+(?=\s)", r"\1", alone)
+
+
 def job_of_tag(comment: str) -> str | None:
     """The id of the job of EJB's that a batch job is of, by its comment; None: of none."""
     match = _TAG.search(comment)

@@ -8,25 +8,32 @@ from collections.abc import Sequence
 from ejbd import __version__
 from ejbd.cli.links import real
 
-_TEST, _CLUSTERS = "--test-only", "--option=--clusters="  # as the words of a line are translated
+_TEST, _CLUSTERS, _QUIET = (
+    "--test-only",
+    "--option=--clusters=",
+    "--option=--quiet",
+)  # as the words of a line are translated
+
+_CLICKS_WRONG_LINE, _WRONG_LINE = 2, 255
 
 
 def run(words: Sequence[str]) -> int:
     """Submit; the exit code. Raises EjbError where the job is refused."""
-    if list(words) in (["--version"], ["-V"]):
+    if list(words) in (["--version"], ["-V"], ["--usage"]):
         code = real.ask("sbatch", words)
         if code is None:
             print(f"ejb {__version__}")
         return code or 0
     from ejbd.cli.submission.submitting import quickly
 
-    line, cluster = list(words), ""
-    if any(word.startswith(("-M", "--cl", "--te")) for word in words):
+    line, cluster, silent = list(words), "", False
+    if any(word.startswith(("-M", "--cl", "--te", "-Q", "--qu")) for word in words):
         from ejbd.cli.submission import sbatchwords
         from ejbd.cli.submission.words import KNOWN, words_behind
 
         line = sbatchwords.translated(words, KNOWN)
         options = line[: len(line) - len(words_behind(line))]
+        silent = bool({_QUIET, "--quiet"} & set(options))
         named = [word.removeprefix(_CLUSTERS) for word in options if word.startswith(_CLUSTERS)]
         cluster = _own_cluster() if named else ""
         # Another cluster's jobs are none of EJB's, and when one would start is asked of the batch system.
@@ -38,12 +45,15 @@ def run(words: Sequence[str]) -> int:
         if not theirs:
             line = [word for at, word in enumerate(line) if at >= len(options) or not word.startswith(_CLUSTERS)]
     line = ["submit", "--numbered", *line]
-    code = quickly(line, cluster)
+    code = quickly(line, cluster, silent=silent)
     if code is not None:
         return code
     from ejbd.cli.app import app
 
-    app(line, prog_name="ejb")  # which says what is wrong with it, and exits
+    try:
+        app(line, prog_name="ejb")  # which says what is wrong with it, and exits
+    except SystemExit as ended:
+        return _WRONG_LINE if ended.code == _CLICKS_WRONG_LINE else int(ended.code or 0)
     return 0
 
 

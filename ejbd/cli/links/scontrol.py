@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ejbd.cli.links import fields, real
+from ejbd._workers.ejb_worker.own_job import with_fields
+from ejbd.cli.links import fields, real, states
 from ejbd.cli.links.fields import NONE
-from ejbd.cli.links.rows import Row, named
+from ejbd.cli.links.rows import Row, named, without_tags
 from ejbd.cli.output import printable
 from ejbd.client.client import Client
 from ejbd.client.messages import job_path
@@ -34,16 +38,31 @@ def run(words: Sequence[str]) -> int:
     code = 0
     for row in found.rows:
         if command != "show":
-            daemon.request("POST", job_path(row.job["id"], f"/{command}"))
+            code = _change(daemon, row, command) or code
             continue
         # Slurm itself shows more of a job that it has by this number, as long as it remembers it.
         whole = not row.job["elastic"] and row.job["array"] is None and not _is_embedded(daemon)
-        if not whole or not _shown_by_slurm(flags, row):
-            lines = _lines(row, daemon.get(job_path(row.job["id"])))
+        detail: JobDetail = daemon.get(job_path(row.job["id"]))
+        if not whole or not _shown_by_slurm(flags, row, detail):
+            lines = _lines(row, detail)
             print(" ".join(lines) if {"-o", "--oneliner"} & set(flags) else "\n   ".join(lines), end="\n\n")
     if found.others:
-        code = _others([*flags, *(("show", "job") if command == "show" else (command,)), ",".join(found.others)])
+        line = [*flags, *(("show", "job") if command == "show" else (command,)), ",".join(found.others)]
+        code = _others(line) or code
     return code
+
+
+def _change(daemon: Client, row: Row, command: str) -> int:
+    """Hold a job, or release it; the exit code."""
+    try:
+        daemon.request("POST", job_path(row.job["id"], f"/{command}"))
+    except EjbError as error:
+        if error.code is not Code.CONFLICT or row.state in states.LIVING:
+            raise
+        for said in (f"Job has already finished for job {row.id}", "slurm_suspend error: Job has already finished"):
+            print(said, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _is_embedded(daemon: Client) -> bool:
@@ -74,7 +93,8 @@ def _names_job(word: str) -> bool:
     return len(name) >= 3 and "=" in word and any(one.startswith(name) for one in _JOB)
 
 
-def _shown_by_slurm(flags: Sequence[str], row: Row) -> bool:
+def _shown_by_slurm(flags: Sequence[str], row: Row, detail: JobDetail) -> bool:
+    """Print what Slurm has of a job, which may run in a script of EJB's; whether it has it."""
     import subprocess
 
     command = real.own_command("scontrol")
@@ -82,7 +102,10 @@ def _shown_by_slurm(flags: Sequence[str], row: Row) -> bool:
         return False
     done = subprocess.run([command, *flags, "show", "job", row.id], check=False, capture_output=True, text=True)
     if done.returncode == 0:
-        print(done.stdout, end="")
+        text = without_tags(done.stdout)
+        if not re.search(rf"\sWorkDir={re.escape(detail['cwd'])}\s", text):
+            text = with_fields(text, _files(row, detail))
+        print(text, end="")
     return done.returncode == 0
 
 
@@ -122,6 +145,13 @@ def _others(words: Sequence[str]) -> int:
     return code
 
 
+def _files(row: Row, detail: JobDetail) -> dict[str, str]:
+    """What is EJB's of a job that Slurm runs in a script of EJB's."""
+    shown = replace(row, job=detail)
+    names = {"Command": "command", "WorkDir": "workdir", "StdErr": "stderr", "StdOut": "stdout"}
+    return {name: printable(visible(fields.squeue_value(shown, key))) for name, key in names.items()}
+
+
 def _lines(row: Row, detail: JobDetail) -> list[str]:
     job = row.job
     number = row.number
@@ -142,7 +172,7 @@ def _lines(row: Row, detail: JobDetail) -> list[str]:
         f"NodeList={nodes or NONE}",
         *([f"BatchHost={job['nodes'][0]}"] if job["nodes"] else []),
         f"NumNodes={count} NumCPUs={job['processes']} NumTasks={job['processes']} CPUs/Task=1",
-        f"WorkDir={visible(detail['cwd'])}",
+        *(f"{name}={value}" for name, value in _files(row, detail).items()),
         "StdIn=/dev/null",
         f"Comment=ejb:{job['id']}",
     ]

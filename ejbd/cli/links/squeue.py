@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ejbd.cli.links import documents, options, real, states
@@ -104,17 +104,9 @@ def _once(line: options.Line, words: Sequence[str]) -> int:
     layout, sort = _layout(line), _sort_keys(line)
     asked = [column.key for column in layout.columns]
     by_name = [BY_LETTER[letter].name if layout.long else letter for letter, _ in sort if letter in BY_LETTER]
-    said = [word for word, name in (("--noconvert", "exact"), ("--array", "apart")) if line.has(name)]
-    said += [f"--clusters={line.value('clusters')}"] if line.has("clusters") else []
-    for name, option in _SLURMS_FILTERS.items():
-        if (value := line.value(name)) is not None:
-            said.append(f"--{option}={value}")
-    answer = ask_squeue(sought, [*asked, *by_name], said, long=layout.long)
-    rows = [
-        row
-        for row in with_slurms(sought, answer, Details(daemon), elements)
-        if (wanted is None or row.state in wanted) and _fits(row, line)
-    ]
+    rows, answer = select_rows(
+        line, sought, Details(daemon), elements, wanted, asked=[*asked, *by_name], long=layout.long
+    )
     if line.has("apart"):
         rows = [one for row in rows for one in apart(row)]
     if line.has("start"):
@@ -144,6 +136,30 @@ def _once(line: options.Line, words: Sequence[str]) -> int:
         bare = options.without(_KNOWN, words, "jobs")
         _print_others("squeue", [*bare, "--noheader", "--jobs", ",".join(others)], several)
     return 0
+
+
+def select_rows(
+    line: options.Line,
+    sought: Sequence[Row],
+    details: Details,
+    elements: Mapping[str, set[int] | None],
+    wanted: frozenset[str] | None,
+    *,
+    asked: Sequence[str] = (),
+    long: bool = False,
+) -> tuple[list[Row], Answer]:
+    """Of these rows those in the states that are wanted (None: all) and of what a line asks for; and Slurm's answer.
+
+    Of a job that is passed through the state is Slurm's. `asked`: further fields, letters or (`long`) names.
+    """
+    said = [word for word, name in (("--noconvert", "exact"), ("--array", "apart")) if line.has(name)]
+    said += [f"--clusters={line.value('clusters')}"] if line.has("clusters") else []
+    for name, option in _SLURMS_FILTERS.items():
+        if (value := line.value(name)) is not None:
+            said.append(f"--{option}={value}")
+    answer = ask_squeue(sought, asked, said, long=long)
+    merged = with_slurms(sought, answer, details, elements)
+    return [row for row in merged if (wanted is None or row.state in wanted) and _fits(row, line)], answer
 
 
 def _rows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,21 @@ from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
 
 MOST_OF_A_SUBJECT = 60  # characters
+MOST_READING_S = 3.0
+MOST_STREAMS = 1024
+
+_BEGAN_S = time.monotonic()
 
 if TYPE_CHECKING:
     from ejbd.wire.payloads import JobCreated, JobDetail
 
 
-def quickly(words: Sequence[str], cluster: str = "") -> int | None:
+def quickly(words: Sequence[str], cluster: str = "", *, silent: bool = False) -> int | None:
     """Submit by a plain line of `ejb`; its exit code. None: it is not plain, or no submission: typer reads it.
 
     Loading typer and what it checks values with would take several times as long as all the rest. A line is plain where
-    typer would have nothing to say: no help, no mistake, no value that is odd. `cluster`: that was named, for sbatch.
+    typer would have nothing to say: no help, no mistake, no value that is odd. `cluster`: that was named, for sbatch;
+    `silent`: which was told to print no number.
     """
     rest = list(words)
     where: dict[str, str] = {}
@@ -40,10 +46,10 @@ def quickly(words: Sequence[str], cluster: str = "") -> int | None:
     typed = submit_words.read(sbatchwords.translated(rest[1:], KNOWN))
     if typed is None:
         return None
-    return submit(typed, Client(where.get("url"), where.get("socket")), cluster)
+    return submit(typed, Client(where.get("url"), where.get("socket")), cluster, silent=silent)
 
 
-def submit(typed: Typed, daemon: Client, cluster: str = "") -> int:
+def submit(typed: Typed, daemon: Client, cluster: str = "", *, silent: bool = False) -> int:
     """Submit what was typed; the exit code. Raises EjbError."""
     given, words = typed.given, typed.words
     if given.get("pool") is not None:
@@ -54,6 +60,8 @@ def submit(typed: Typed, daemon: Client, cluster: str = "") -> int:
     overrides["settings"] = dict(map(_setting, overrides["settings"] or ())) or None
     overrides["options"] = [*_of_variables(), *(overrides["options"] or ())] or None
     work = _work(words, typed.is_command) if given.get("wrap") is None else _wrapped(given["wrap"], words)
+    if given.get("numbered") and "script" in work:
+        work.setdefault("script_name", "sbatch")  # as that calls what it reads from standard input
     body = here.submission(
         work,
         overrides,
@@ -77,7 +85,8 @@ def submit(typed: Typed, daemon: Client, cluster: str = "") -> int:
     for note in job["notes"] if verbose else ():
         out.note(note)
     if numbered:
-        return _numbered(job, daemon, out, cluster, wait=bool(given.get("wait")), verbose=verbose)
+        wait = bool(given.get("wait"))
+        return _numbered(job, daemon, out, cluster, wait=wait, verbose=verbose, silent=silent)
     carried = _carried(job) if verbose else _carried(job) + _noted(job)
     if given.get("wait"):
         return _waited_for(job, daemon, out, carried)
@@ -86,7 +95,9 @@ def submit(typed: Typed, daemon: Client, cluster: str = "") -> int:
     return 0
 
 
-def _numbered(job: JobCreated, daemon: Client, out: Output, cluster: str, *, wait: bool, verbose: bool) -> int:
+def _numbered(
+    job: JobCreated, daemon: Client, out: Output, cluster: str, *, wait: bool, verbose: bool, silent: bool
+) -> int:
     """Tell the job by its number, and no more, as sbatch does; with `wait` its end is waited for in silence then."""
     try:
         detail = daemon.number(job["id"])
@@ -96,23 +107,50 @@ def _numbered(job: JobCreated, daemon: Client, out: Output, cluster: str, *, wai
         raise EjbError(error.code, f"Batch job submission failed: {error}") from None
     number = str(detail["number"])
     where, short = (f" on cluster {cluster}", f";{cluster}") if cluster else ("", "")
-    out.result(detail, lambda: out.line(f"Submitted batch job {number}{where}"), quiet=f"{number}{short}")
+    if not silent:
+        out.result(detail, lambda: out.line(f"Submitted batch job {number}{where}"), quiet=f"{number}{short}")
     if verbose:
         out.note(_carried(job))
-    sys.stdout.flush()
-    daemon.number_read(job["id"])
+    report_number_read(daemon, job["id"])
     if not wait:
         return 0
+    from ejbd.cli.links import fields, rows, states
     from ejbd.cli.show import following
     from ejbd.client.messages import job_path
 
     try:
         for _ in following.events(daemon, job["id"], out):
             pass
-        code = daemon.get(job_path(job["id"]))["exit_code"]
+        ended: JobDetail = daemon.get(job_path(job["id"]))
     except KeyboardInterrupt:
         return following.left_running(out, number)
-    return 1 if code is None else min(int(code), 255)  # as sbatch: 1 where it was ended otherwise than by itself
+    code, _, signal = fields.exit_code(rows.Row(ended, states.word_of(ended))).partition(":")
+    return 1 if signal != "0" else int(code)  # as sbatch: 1 where a signal ended it
+
+
+def report_number_read(daemon: Client, id: str) -> None:
+    """Let a job begin a moment from now: as long as this command took, which is longer on a busy machine.
+
+    What called the command reads the number once its process has ended, and makes the folder of the job's output. So
+    another process, which holds none of its streams, waits for that moment.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        if os.fork():
+            return
+    except OSError:  # no room for another process: the daemon itself does not wait for long
+        return
+    try:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        os.closerange(3, MOST_STREAMS)
+        time.sleep(min(MOST_READING_S, time.monotonic() - _BEGAN_S))
+        daemon.again().number_read(id)
+    finally:
+        os._exit(0)
 
 
 def _waited_for(job: JobCreated, daemon: Client, out: Output, carried: str) -> int:
@@ -154,7 +192,8 @@ def _wrapped(command: str, words: list[str]) -> dict[str, Any]:
     if words:
         hint = "put them into the command of --wrap"
         raise EjbError(Code.INVALID, f"--wrap goes with no script and no arguments, not with {words[0]!r}", hint=hint)
-    return {"script": f"#!/bin/sh\n\n{command}\n", "script_name": "wrap", "args": []}
+    text = f"#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n"
+    return {"script": text, "script_name": "wrap", "args": []}
 
 
 def _work(words: list[str], is_command: bool) -> dict[str, Any]:

@@ -107,6 +107,7 @@ class AddLaunch(Effect):
     size: int
     file: str
     together: bool = True
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def steps(session: Session, job: Job) -> list[StepView]:
     return [
         {
             "ordinal": launch.ordinal,
+            "name": launch.name,
             "ranks": launch.size,
             "start_s": begun.get(launch.ordinal),
             "end_s": launch.ended_s,

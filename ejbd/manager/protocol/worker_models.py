@@ -82,7 +82,7 @@ class RankExitReport(OneReport):
 
 
 class LaunchReport(OneReport):
-    """The script asked for a launch. `time`: how long it may run, in srun's words ("": not said)."""
+    """The script asked for a launch of `program`. `time`: how long it may run, in srun's words ("": not said)."""
 
     kind: Literal["launch"]
     ordinal: Count
@@ -90,6 +90,7 @@ class LaunchReport(OneReport):
     file: Annotated[str, Field(min_length=1, max_length=4096)]
     together: bool = True
     time: Annotated[str, Field(max_length=64)] = ""
+    program: Annotated[str, Field(max_length=255)] = ""
 
 
 class LaunchCancelReport(OneReport):

@@ -22,7 +22,7 @@ def request_for(
     return SubmitRequest(
         tag=tag,
         name=spec.name,
-        comment="",
+        comment=spec.asked.comment if spec.asked is not None else "",
         queue=queue,
         processors=asked.tasks * asked.threads,
         threads=asked.threads,

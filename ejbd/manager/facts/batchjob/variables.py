@@ -74,8 +74,13 @@ def distribution_of(spec: JobSpec) -> tuple[int, dict[str, str]]:
 
 
 def of_command(spec: JobSpec) -> dict[str, str]:
-    """EJB_COMMAND: the script's file, as it was submitted, and its arguments, as Slurm's `Command` has them."""
-    return {} if spec.script_path is None else {"EJB_COMMAND": " ".join([spec.script_path, *spec.argv])}
+    """EJB_COMMAND: the script's file, as it was submitted, and its arguments, as Slurm's `Command` has them.
+
+    EJB_COMMENT: what its user wrote as its comment.
+    """
+    comment = "" if spec.asked is None else spec.asked.comment
+    found = {"EJB_COMMENT": comment} if comment else {}
+    return found if spec.script_path is None else {**found, "EJB_COMMAND": " ".join([spec.script_path, *spec.argv])}
 
 
 def of_launch(

@@ -49,10 +49,12 @@ from ejbd.store.states import EpochState, LaunchState, OperationState, SubjobSta
 from ejbd.wire.kinds import EpochCode, EventKind, OperationKind
 
 
-def add_launch(world: JobWorld, ordinal: int, size: int, file: str, *, together: bool = True) -> Effects[Launch]:
+def add_launch(
+    world: JobWorld, ordinal: int, size: int, file: str, *, together: bool = True, name: str = ""
+) -> Effects[Launch]:
     """The application is to run: the whole of a command job, or one launch line of a script.
 
-    `together`: a rank that fails ends the others.
+    `together`: a rank that fails ends the others. `name`: of its program.
     """
     now = world.ctx.now
     launch = Launch(
@@ -61,6 +63,7 @@ def add_launch(world: JobWorld, ordinal: int, size: int, file: str, *, together:
         state=LaunchState.ACTIVE,
         size=size,
         file=file,
+        name=name,
         together=together,
         work_at_start_s=work_now(world.job, now),
         created_s=now,

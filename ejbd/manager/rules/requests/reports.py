@@ -368,7 +368,7 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[
             return
         stages = {**job.spec["evolving"], "launch": {"ordinal": ordinal, "time_s": time_s}}
         yield note(job, spec={**job.spec, "evolving": stages})
-    yield AddLaunch(ordinal, size, file, together=report.get("together", True))
+    yield AddLaunch(ordinal, size, file, together=report.get("together", True), name=report.get("program", ""))
     if world.staged:
         yield Evolve()  # what it needs is asked for at once: its script waits
 
