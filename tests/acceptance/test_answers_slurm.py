@@ -157,18 +157,18 @@ def test_a_step_or_a_number_that_is_not_there_has_no_row(site: Site, cluster: Sl
 
 
 TRIES = """\
-sub() { sbatch --parsable -n 1 -t 1 -o /dev/null "$@"; }
-say() { echo "\\$ $*"; "$@"; echo "rc $?"; }
+sub() { sbatch --parsable -n1 -t1 -o /dev/null "$@"; }
+say() { echo "\\$ $*"; "$@"; echo "rc=$?"; }
 soon() { for _ in $(seq 300); do eval "$1" && return; sleep 0.2; done; echo "not soon: $1"; }
-ended=$(sub -W --wrap 'exit 3'); echo "rc $?"
-killed=$(sub -W --wrap 'kill -9 $$'); echo "rc $?"
+ended=$(sub -W --wrap 'exit 3'); echo "rc=$?"
+killed=$(sub -W --wrap 'kill -9 $$'); echo "rc=$?"
 held=$(sub -H -J "$1" --comment 'my words' --wrap true)
-runs=$(sub -J "$1" --wrap 'srun -n 1 -o /dev/null sleep 99; sleep 99')
-read_=$(printf '#!/bin/sh\\nexit 4\\n' | sub -W); echo "rc $?"
+runs=$(sub -J "$1" --wrap 'srun -n1 -o /dev/null sleep 1m; sleep 1m')
+read_=$(printf '#!/bin/sh\\nexit 4\\n' | sub -W); echo "rc=$?"
 soon 'squeue -h -s -j $runs -o %i | grep -q "$runs[.]0"'
 say scancel -t PENDING -n "$1"
 say squeue -h -t all -j "$held,$runs,$read_" -o '%T %j'
-say scancel $runs.0
+say scancel $runs.0 2>/dev/null
 soon '! squeue -h -s -j $runs -o %i | grep -q "$runs[.]0"'
 say scancel $runs.7
 say squeue -h -j $runs -o %T
@@ -181,7 +181,7 @@ say scancel ""
 say scancel abc
 say scancel 999999
 say scancel -A nosuch -w n9 -n "$1"
-say sbatch -Q -n 1 -t 1 -o /dev/null --wrap true
+say sbatch -Q -n1 -t1 -o /dev/null --wrap true
 say sbatch --bogus --wrap true 2>/dev/null
 echo n | say scancel -i $runs
 scontrol show job $held | grep -E '^ *(Command|Comment|WorkDir|StdOut)='
@@ -210,6 +210,6 @@ def test_small_tries_answer_as_slurms_commands_do(site: Site, cluster: SlurmClus
         text = process.communicate(timeout=240)[0]
         ids = (tmp_path / f"{how}.ids").read_text().split()
         for name, id in zip(("ENDED", "KILLED", "HELD", "RUNS", "READ"), ids, strict=True):
-            text = re.sub(rf"\b{id}\b", name, text)
+            text = re.sub(rf"(?<!rc=)\b{id}\b", name, text)
         said[how] = re.sub(rf"\b{how}\b", "NAME", text).splitlines()
     assert said["ejb"] == said["plain"]
