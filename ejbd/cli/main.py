@@ -9,6 +9,12 @@ LINKS = ("sbatch", "squeue", "scancel", "scontrol", "sacct", "qsub")  # under wh
 _COMPLETING = "_EJB_COMPLETE"  # set by the shell's completion: its words are not in argv
 
 
+def _await_starting_daemon(path: str) -> bool:
+    from ejbd.cli.starting_daemon import await_starting_daemon
+
+    return await_starting_daemon(path)
+
+
 def main() -> None:
     """Entry point."""
     words, name = sys.argv[1:], sys.argv[0].rpartition("/")[2]
@@ -18,8 +24,10 @@ def main() -> None:
         print(told("ejb"))
         return
     from ejbd.cli.output import current
+    from ejbd.client import unix
     from ejbd.errors import EjbError
 
+    unix.await_daemon = _await_starting_daemon
     try:
         if name in LINKS:
             from ejbd.cli import links

@@ -8,7 +8,7 @@ asynchronously, httpx carries everything.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from httptools import HttpParserError, HttpResponseParser
 
@@ -16,6 +16,9 @@ from ejbd.client.messages import CONNECT_S, LostConnection, Place, Request
 
 _AT_ONCE = 65536
 _MOST_HEAD = 1 << 20  # bytes until the headers of an answer are whole
+
+await_daemon: Callable[[str], bool] | None = None
+"""Set by `ejb`: called with the path of a socket that no daemon listens on; whether one does now."""
 
 
 class _Answer:
@@ -63,15 +66,19 @@ class UnixTransport:
         return self._socket is not None
 
     def connect(self) -> None:
-        """Raises EjbError (UNREACHABLE)."""
+        """Raises EjbError (UNREACHABLE). Where no daemon is there, :data:`await_daemon` may wait for it."""
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             made.settimeout(CONNECT_S)
             made.connect(self.place.socket)
         except OSError as error:
             made.close()
+            absent = isinstance(error, FileNotFoundError | ConnectionRefusedError)
+            if absent and await_daemon is not None and await_daemon(self.place.socket):
+                return self.connect()
             raise self.place.unreachable(error.strerror or str(error)) from None
         self._socket = made
+        return None
 
     def send(self, request: Request, timeout_s: float | None) -> tuple[int, dict[str, str]]:
         """Status and headers (in small letters) of the answer. Raises LostConnection, and EjbError (UNREACHABLE)."""

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.main import get_command
 
+from ejbd.cli import starting_daemon
 from ejbd.cli.app import MODULES, app
 from ejbd.cli.submission import command as submit_command
 from ejbd.cli.submission import sbatchwords
@@ -20,6 +21,7 @@ from ejbd.cli.submission import submitting as submit
 from ejbd.cli.submission import words as submit_words
 from ejbd.cli.submission.words import KNOWN, OPTIONS, Kind, Typed
 from ejbd.errors import EjbError
+from tests.fakes.daemon import until
 from tests.nightly import examples
 
 # What a start of `ejb submit` must not load: it would be paid for at every submission.
@@ -33,7 +35,7 @@ OURS = {
     *(f"ejbd.cli.submission.{name}" for name in ("submitting", "words", "sbatchwords")),
     *("ejbd.files.paths", "ejbd.files.profilefiles", "ejbd.client", "ejbd.client.client"),
     *("ejbd.client.messages", "ejbd.client.here", "ejbd.client.unix", "ejbd.wire", "ejbd.wire.reaching"),
-    "ejbd.wire.visible",
+    *("ejbd.wire.visible", "ejbd.cli.starting_daemon"),  # the latter where no daemon answers
 }
 
 
@@ -171,3 +173,29 @@ def test_what_is_typed_every_day_is_read_quickly(line: list[str]) -> None:
 )
 def test_whatever_is_not_plain_is_left_to_typer(line: list[str]) -> None:
     assert submit.quickly(line) is None
+
+
+LATE = """\
+import socket, sys, time
+time.sleep(float(sys.argv[2]))
+one = socket.socket(socket.AF_UNIX)
+one.bind(sys.argv[1])
+one.listen()
+print(one.accept())
+"""
+
+
+def test_a_daemon_that_is_just_starting_is_waited_for_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "sock")
+    assert not starting_daemon.await_starting_daemon(path) and capsys.readouterr().err == ""
+    (tmp_path / "ejbd").write_text(LATE)
+    line = [sys.executable, str(tmp_path / "ejbd"), path]
+    with subprocess.Popen([*line, "0.5"], stdout=subprocess.DEVNULL):
+        until(lambda: starting_daemon.await_starting_daemon(path), "it is not waited for", 60)
+    assert capsys.readouterr().err.endswith("ejb: an ejbd is just starting; waiting until it answers\n")
+    monkeypatch.setattr(starting_daemon, "STARTS_WITHIN_S", 0.2)
+    with subprocess.Popen([*line, "600"]) as never:
+        assert not starting_daemon.await_starting_daemon(str(tmp_path / "other"))
+        never.kill()
