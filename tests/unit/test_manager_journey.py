@@ -14,6 +14,7 @@ from ejbd.core.view import BatchState
 from ejbd.errors import EjbError
 from ejbd.manager.jobspec import JobKind
 from ejbd.store.models import Job
+from ejbd.store.models import Worker as WorkerRow
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
@@ -200,6 +201,19 @@ async def test_a_lost_subjob_sends_the_job_back_to_waiting_with_its_progress(liv
     await live.work()
     assert live.job(job).state == "running"
     assert live.epochs(job)[-1].members == [f"{job}.0"]
+
+
+async def test_a_started_subjob_that_waits_again_has_lost_its_workers_at_once(live: LiveWorld) -> None:
+    """Its node failed, and the batch system put it back into its queue: their silence is not waited for."""
+    job = await running_on_first(live)
+    assert live.subjobs(job)[1].state == "running"
+    row, live.batch.free = live.batch.of(f"ejb-{job}.1"), 0
+    live.batch.jobs[row.id] = replace(row, state=BatchState.PENDING, start_s=None, end_s=None, nodes=())
+    await live.poll(1, heartbeats=False)
+    assert [e.state for e in live.epochs(job)] == ["failed"] and live.job(job).members == []
+    assert live.store.read_sync(lambda s: s.scalars(select(WorkerRow.alive)).all()) == [False]
+    await live.poll(1, heartbeats=False)
+    assert (live.job(job).state, live.job(job).setbacks) == ("waiting", 1)
 
 
 @pytest.mark.parametrize("answers", [True, False])
