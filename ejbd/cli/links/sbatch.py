@@ -1,12 +1,8 @@
-"""`sbatch`: `ejb submit`, with sbatch's answers."""
+"""`sbatch`: `ejb submit`, with sbatch's answers. It is started often: nothing is imported before it is needed."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
-
-from ejbd import __version__
-from ejbd.cli.links import real
 
 _TEST, _CLUSTERS, _QUIET = (
     "--test-only",
@@ -20,6 +16,9 @@ _CLICKS_WRONG_LINE, _WRONG_LINE = 2, 255
 def run(words: Sequence[str]) -> int:
     """Submit; the exit code. Raises EjbError where the job is refused."""
     if list(words) in (["--version"], ["-V"], ["--usage"]):
+        from ejbd import __version__
+        from ejbd.cli.links import real
+
         code = real.ask("sbatch", words)
         if code is None:
             print(f"ejb {__version__}")
@@ -28,6 +27,7 @@ def run(words: Sequence[str]) -> int:
 
     line, cluster, silent = list(words), "", False
     if any(word.startswith(("-M", "--cl", "--te", "-Q", "--qu")) for word in words):
+        from ejbd.cli.links import real
         from ejbd.cli.submission import sbatchwords
         from ejbd.cli.submission.words import KNOWN, words_behind
 
@@ -66,6 +66,10 @@ def _is_ours(word: str) -> bool:
 
 def _own_cluster() -> str:
     """The name of the cluster that the site's commands ask; "" where they tell none."""
+    import subprocess
+
+    from ejbd.cli.links import real
+
     command = real.own_command("scontrol")
     if command is None:
         return ""
