@@ -130,7 +130,8 @@ def _paths(session: Session, job: Job, names_output: bool) -> tuple[str, str | N
         return output_paths(spec, job.id, job.user, node="", number=number, element=element, server=server_in(id))
     if spec.asked.array is not None:
         raise EjbError(Code.UNSUPPORTED, "each element of an array has an output of its own", where=spec.cwd)
-    return passing.output_of(spec, spec.asked, id, job.user, list(rigid.nodes) if rigid is not None else [])
+    number = id if job.number is None or job.array_id is not None else job.number
+    return passing.output_of(spec, spec.asked, number, job.user, list(rigid.nodes) if rigid is not None else [])
 
 
 def _read(manager: ManagerPort, file: _File, offset: int) -> bytes:

@@ -144,6 +144,29 @@ async def test_a_job_that_cannot_reach_slurm_is_told_a_number_all_the_same(live:
     assert live.batch.of(f"ejb-{job}.0").id != number == await live.manager.number(job, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), ["--output={cwd}/slurm-{number}.out"]),
+        (("-o", "log/%j/%12j-%%j", "-e", "e"), ["--output={cwd}/log/{number}/{long}-%%j"]),
+    ],
+)
+async def test_files_go_by_the_number_that_was_told_before_slurm_gave_another(
+    live: LiveWorld, options: tuple[str, ...], told: list[str]
+) -> None:
+    await live.poll()
+    live.batch.silent = True
+    job = await numbered(live, *options, elastic="off")
+    number = await live.manager.number(job, 0.0)
+    live.batch.silent = False
+    await live.poll(600)
+    row = live.batch.of(f"ejb-{job}.0")
+    asked = live.batch.requests[row.id].asked
+    assert row.id != number and asked is not None
+    words = [word.format(cwd=live.folder, number=number, long=number.zfill(12)) for word in told]
+    assert list(asked.options[-len(words) :]) == words and len(asked.options) == len(options) // 2 + 2 + len(words)
+
+
 async def test_another_j0_is_another_number_by_which_the_job_is_found_too(live: LiveWorld) -> None:
     job = await live.submit(engine="none", **SCRIPT | {"restartable": True})
     first = await live.manager.number(job, 0.0)

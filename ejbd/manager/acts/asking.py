@@ -172,7 +172,10 @@ class Asking:
             names = passing.Names(subjob.tag, job.id, job.user, job.queue, element, told)
             other = subjob.role == SubjobRole.STANDBY or is_attempt(job, subjob)
             walltime_s = subjob.walltime_s if other else job.walltime_s
-            given = passing.with_walltime(for_another_attempt(spec) if subjob.ordinal else spec, walltime_s)
+            given = for_another_attempt(spec) if subjob.ordinal else spec
+            if job.number is not None and job.array_id is None:
+                given = passing.with_number(given, job.number)
+            given = passing.with_walltime(given, walltime_s)
             request = passing.request_for(given, script, names, files.script, files.hook)
             return replace(request, hold=job.held, stands_by_for=behind)
         start = WorkerScript(

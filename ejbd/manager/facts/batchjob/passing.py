@@ -7,6 +7,7 @@ environment, umask and limits. A tag is added behind the user's own comment. EJB
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from ejbd.manager.jobspec.patterns import SBATCHS_ARRAY_OUTPUT, SBATCHS_OUTPUT
 from ejbd.manager.jobspec.pbsfiles import SERVER
 
 TRIAL_TAG = "ejb-0.0"
+_NUMBER_SIGN = re.compile("%%|%([0-9]*)[jJ]")
 _NUMBER, _SERVER = "\x01", "\x02"  # no path holds them
 
 
@@ -98,6 +100,22 @@ def with_walltime(spec: JobSpec, walltime_s: float) -> JobSpec:
     if asked is not None:
         asked = replace(asked, options=(*asked.options, f"--time={format_walltime(walltime_s)}"))
     return replace(spec, walltime_s=walltime_s, asked=asked)
+
+
+def with_number(spec: JobSpec, number: str) -> JobSpec:
+    """The same job, whose output files go by a number that it was told before the batch system gave it another."""
+    asked = spec.asked
+    if asked is None or asked.array is not None:
+        return spec
+    output = asked.output if asked.output is not None else f"{spec.cwd.replace('%', '%%')}/{SBATCHS_OUTPUT}"
+    words: list[str] = []
+    for name, pattern in (("output", output), ("error", asked.error)):
+        if pattern is not None and "\\" not in pattern:
+            path = _NUMBER_SIGN.sub(
+                lambda sign: sign[0] if sign[0] == "%%" else number.zfill(int(sign[1] or 0)), pattern
+            )
+            words += [f"--{name}={path}"] if path != pattern else []
+    return replace(spec, asked=replace(asked, options=(*asked.options, *words)))
 
 
 @dataclass(frozen=True, slots=True)
