@@ -103,7 +103,7 @@ def with_walltime(spec: JobSpec, walltime_s: float) -> JobSpec:
 
 
 def with_number(spec: JobSpec, number: str) -> JobSpec:
-    """The same job, whose output files go by a number that it was told before the batch system gave it another."""
+    """The same job with output files by the number that its submission was told; the batch system gives it another."""
     asked = spec.asked
     if asked is None or asked.array is not None:
         return spec
