@@ -170,7 +170,7 @@ say scancel -t PENDING -n "$1"
 say squeue -h -t all -j "$held,$runs,$read_" -o '%T %j'
 say scancel $runs.0 2>/dev/null
 soon '! squeue -h -s -j $runs -o %i | grep -q "$runs[.]0"'
-say scancel $runs.7
+scancel $runs.7 2>/dev/null  # Slurm answers this in several ways
 say squeue -h -j $runs -o %T
 for job in $ended $killed; do say scancel $job; say scancel -v $job; say scancel -s USR1 $job; done
 say scontrol hold $ended
