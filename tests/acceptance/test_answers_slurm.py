@@ -116,9 +116,9 @@ def test_each_field_has_slurms_value(site: Site, cluster: SlurmCluster, answers:
             assert differing(cells(said, fields), cells(ours, fields), left_out) == [], line
         # Rows of the accounts: the job, its shell, its launch.
         rows = [[row.split("\x1f") for row in lines[1:]] for lines in (said, ours)]
-        steps, codes = known.index("JobID"), known.index("ExitCode")
-        told = [[(row[steps].partition(".")[2], row[codes]) for row in one] for one in rows]
-        assert told[0] == told[1] == [("", "7:0"), ("batch", "7:0"), ("0", "0:0")]
+        steps, named, codes = (known.index(name) for name in ("JobID", "JobName", "ExitCode"))
+        told = [[(row[steps].partition(".")[2], row[named], row[codes]) for row in one] for one in rows]
+        assert told[0] == told[1] == [("", "alike", "7:0"), ("batch", "batch", "7:0"), ("0", "sleep", "0:0")]
 
 
 def test_the_tables_have_all_that_slurm_has(cluster: SlurmCluster, answers: Answers) -> None:

@@ -346,7 +346,7 @@ def test_options_are_read_as_sbatch_reads_them() -> None:
     lines = "#SBATCH --tasks=3 -N 2\n#SBATCH --mail-user=\n#SBATCH --comment=mine\n"
     reading = read(JobRequest(cwd="/home/ada", script=f"#!/bin/sh\n{lines}hostname\n"))
     assert (reading.spec.processors_per_node, reading.spec.processes) == (3, 6), "--tasks is --tasks-per-node"
-    assert reading.spec.asked is not None and reading.spec.asked.comment == "mine"
+    assert reading.spec.asked is not None and reading.spec.asked.comment == reading.spec.comment == "mine"
     assert "--mail-user=" in reading.spec.rigid_options
 
 

@@ -92,6 +92,12 @@ async def test_a_number_that_is_never_read_keeps_a_job_for_a_moment(live: LiveWo
     assert number not in live.batch.begins
 
 
+async def test_j0_has_the_comment_of_its_job(live: LiveWorld) -> None:
+    await live.poll()
+    number = await live.manager.number(await numbered(live, "--comment=my words", elastic="on"), 60.0)
+    assert live.batch.requests[number].comment == "my words"
+
+
 async def test_a_submission_that_is_refused_waits_for_no_reader(live: LiveWorld) -> None:
     await live.poll()
     job = await numbered(live, refused=BatchError("no such account", transient=False))

@@ -192,6 +192,7 @@ def read(request: JobRequest) -> Reading:
     env = exported(request.env, export.value if export else None, export.where if export else "")
     if export is not None and export.value and request.script is not None and not pbs.present:
         env["SLURM_EXPORT_ENV"] = export.value  # by it the script's own srun does the same
+    asked = asked_for(request, settings, typed, cwd, pbs)
     spec = JobSpec(
         name=_name(settings.get("job-name"), request),
         kind=JobKind.SCRIPT if request.script is not None else JobKind.COMMAND,
@@ -226,7 +227,8 @@ def read(request: JobRequest) -> Reading:
         app=values.application(settings["ejb:app"]) if "ejb:app" in settings else None,
         learned=False if evolves else _learned(settings, notes),
         array=array.value if array is not None else None,
-        asked=asked_for(request, settings, typed, cwd, pbs),
+        asked=asked,
+        comment=asked.comment,
         umask=request.umask if pbs.umask is None else pbs.umask,
         limits=request.limits,
         script_path=request.script_path,

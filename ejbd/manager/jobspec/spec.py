@@ -70,7 +70,7 @@ class JobSpec:
     application is stopped, judged and resumed, as `ejbd.profiles.profile.Profile` is written (None: it has none).
     `chain`: its queue's limit, where it is longer than that and goes on in the next place holder (`limit_s`), and the
     last one that it was saved on (`left`). `umask` and the soft resource `limits` are the user's, as in :class:`Asked`:
-    sbatch hands them on. `script_path`: the file that the script was read from.
+    sbatch hands them on. `script_path`: the file that the script was read from. `comment`: its user's own.
     """
 
     name: str
@@ -122,6 +122,7 @@ class JobSpec:
     umask: int | None = None
     limits: dict[str, int] = field(default_factory=dict)
     script_path: str | None = None
+    comment: str = ""
 
     def passed_through(self) -> JobSpec:
         """As it is kept where the job is passed through: its environment once."""
@@ -137,6 +138,8 @@ class JobSpec:
             del found["widths"]
         if self.script_path is None:
             del found["script_path"]
+        if not self.comment:
+            del found["comment"]
         if not self.ntasks_max:
             del found["ntasks_max"]
         if self.profile is None:

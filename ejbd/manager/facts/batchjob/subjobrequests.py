@@ -22,7 +22,7 @@ def request_for(
     return SubmitRequest(
         tag=tag,
         name=spec.name,
-        comment=spec.asked.comment if spec.asked is not None else "",
+        comment=spec.comment,
         queue=queue,
         processors=asked.tasks * asked.threads,
         threads=asked.threads,

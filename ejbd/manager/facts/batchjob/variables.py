@@ -78,8 +78,7 @@ def of_command(spec: JobSpec) -> dict[str, str]:
 
     EJB_COMMENT: what its user wrote as its comment.
     """
-    comment = "" if spec.asked is None else spec.asked.comment
-    found = {"EJB_COMMENT": comment} if comment else {}
+    found = {"EJB_COMMENT": spec.comment} if spec.comment else {}
     return found if spec.script_path is None else {**found, "EJB_COMMAND": " ".join([spec.script_path, *spec.argv])}
 
 
