@@ -117,7 +117,8 @@ async def test_what_begins_later_by_itself_waits_for_no_reader(live: LiveWorld, 
 async def test_the_elements_of_an_array_wait_for_the_one_that_reads_its_number(live: LiveWorld) -> None:
     await live.poll()
     array = await numbered(live, "--array=0-7%2", elastic="on")
-    assert await live.manager.number(array, 60.0) == live.batch.of(f"ejb-{array}_0.0").id
+    first = {live.batch.of(f"ejb-{array}_{index}.0").id for index in (0, 1)}
+    assert await live.manager.number(array, 60.0) in first, "whichever Slurm had first"
     assert len(live.batch.begins) == 2
     await live.manager.number_read(array)
     await live.act()
