@@ -16,7 +16,7 @@ from tests.fakes import field_profile
 from tests.fakes.daemon import FAST, HEAT, Daemon, until
 from tests.fakes.socketunit import PYTHON, SocketUnit
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
-from tests.integration.users import People, as_user, missing_users, people
+from tests.integration.users import People, as_user, missing_users, people, skip_in_closed_folder
 
 pytestmark = [
     pytest.mark.slurm,
@@ -94,6 +94,7 @@ spool = "{users.spool}"
 def site() -> Iterator[Site]:
     if reason := missing_slurm():
         pytest.skip(reason)
+    skip_in_closed_folder()
     with people() as users, shared_cluster(4, 2, "--profile=multiuser") as cluster:
         made = Site(cluster, users)
         made.daemon.start()
