@@ -23,6 +23,7 @@ from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed,
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import EventKind, JobKind, OperationKind
 
+MOST_STRETCHES = 20  # rows for one placement: figures that go back again and again are no progress
 NEWS = 0.02  # the part by which a speed has to change before it is told, unless its stretch has doubled
 
 
@@ -75,6 +76,7 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
     """
     last = epoch.progress
     told: dict[str, Any] = {"done": done, "total": total, "at_s": at_s, "from_done": None, "from_s": None, "row": None}
+    told["rows"] = 0 if last is None else last.get("rows", 0)
     if last is not None:
         if at_s <= last["at_s"] or done == last["done"]:
             return  # the same again
@@ -83,7 +85,8 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
         else:
             told |= {"from_done": done, "from_s": at_s}
         units, seconds = done - told["from_done"], at_s - told["from_s"]
-        if seconds >= SHORTEST_S:
+        if seconds >= SHORTEST_S and (told["row"] is not None or told["rows"] < MOST_STRETCHES):
+            told["rows"] += told["row"] is None
             told["row"] = yield from _keep_speed(world, epoch, told["row"], units, seconds, total)
     yield note(epoch, progress=told)
 
