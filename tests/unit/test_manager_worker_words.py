@@ -113,3 +113,52 @@ async def test_an_answer_beyond_the_bound_is_taken_for_a_failure(live: ManyWorld
     operation = live.store.read_sync(lambda s: s.get(Operation, found[0]["seq"]))
     assert operation is not None and operation.state == "failed" and operation.result == {}
     assert live.store.read_sync(lambda s: s.scalar(select(func.max(func.length(Event.data))))) < 100_000
+
+
+# -- what is believed --------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_is_believed_for_the_nodes_of_its_own_batch_job(live: ManyWorld) -> None:
+    worker = await running_of(live, "mallory")
+    for n in range(20):
+        with pytest.raises(EjbError, match=f"has not got node evil{n}") as refused:
+            await FakeWorker(live, worker.subjob, 4, node=f"evil{n}").register()
+        assert refused.value.code is Code.CONFLICT and refused.value.transient, "an honest one tries again"
+    await FakeWorker(live, worker.subjob, 4, node="n1.cluster.example").register()
+    bob = await running_of(live, "bob")
+    assert live.job(bob.subjob.partition(".")[0]).state == "running"
+
+
+async def test_workers_that_come_before_a_poll_are_as_many_as_it_has_processors_and_then_on_its_nodes(
+    live: ManyWorld,
+) -> None:
+    job = await live.submit(user="mallory")
+    await live.poll(1)
+    subjob = live.subjobs(job)[1]
+    for n in range(subjob.processors):
+        await FakeWorker(live, subjob.id, 1, node=f"evil{n}").register()
+    with pytest.raises(EjbError, match="has as many workers"):
+        await FakeWorker(live, subjob.id, 1, node="another").register()
+    assert live.subjobs(job)[1].state == "running", "it has come, as it seems"
+    live.batch.start(f"ejb-{subjob.id}")
+    await live.poll(10)
+    lost = [data["reason"] for kind, data in live.events(job) if kind == "worker.lost"]
+    assert len(lost) == subjob.processors and "has not got its node" in lost[0]
+    honest = FakeWorker(live, subjob.id, subjob.processors)
+    await honest.register()
+    assert live.subjobs(job)[1].nodes == ["n1"]
+
+
+async def test_what_a_worker_says_of_engines_counts_for_its_own_users_jobs(
+    live: ManyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ejbd.manager.facts.placing.checkpointing._on_path", lambda path, tick: True)
+    live.engines = ["none"]  # mallory's node "has no DMTCP"
+    await running_of(live, "mallory")
+    with pytest.raises(EjbError, match="node n1 has no usable DMTCP"):
+        await live.submit(user="mallory", engine="dmtcp")
+    assert live.job(await live.submit(user="bob", engine="dmtcp")).engine == "dmtcp"
+    await live.restart()
+    with pytest.raises(EjbError, match="node n1 has no usable DMTCP"):
+        await live.submit(user="mallory", engine="dmtcp")
+    assert live.job(await live.submit(user="bob", engine="dmtcp")).engine == "dmtcp"

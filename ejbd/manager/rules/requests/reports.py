@@ -48,6 +48,7 @@ from ejbd.manager.facts.endcode import exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import leaves
 from ejbd.manager.facts.placing.ranks import speaks_for
+from ejbd.manager.facts.placing.workernodes import reason_not_believed
 from ejbd.manager.hands.files import Reads
 from ejbd.manager.protocol.worker_models import Report
 from ejbd.manager.rules.requests import reportbudget, requests
@@ -111,6 +112,8 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
         if worker.boot == request["boot"]:
             yield from _end_leases(session, worker, ctx.now)
             return worker.id
+    if not same_node and (why := reason_not_believed(world, subjob, request["node"])):
+        raise EjbError(Code.CONFLICT, why, transient=True)  # the worker asks again: the next poll may show it
     if same_node and not (yield from reportbudget.reserve_report(world, subjob)):
         raise EjbError(Code.TOO_MANY, f"too many workers have begun on {request['node']}", transient=True)
     for worker in same_node:
@@ -143,7 +146,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
         **offer,
         **age,
     )
-    yield Offered(worker.node, offer)
+    yield Offered(job.user, worker.node, offer)
     world = JobWorld(ctx, job)
     known = yield In(world, WorkerCame(subjob, request.get("age_s") or 0.0))
     if not known and subjob.state != SubjobState.RUNNING:
