@@ -36,8 +36,8 @@ class FileLooks:
         self._asked_of: Mapping[str, Profile] = {}
         self._none_is_for: set[tuple[object, ...]] = set()  # of those: what is submitted again and again
 
-    async def at(self, job: Reading) -> Reading:
-        """The job with what is seen of its files."""
+    async def at(self, job: Reading, user: str = "") -> Reading:
+        """The user's job with what is seen of its files."""
         if self._nothing_to_see(job):
             return job
         found = [job]
@@ -47,7 +47,7 @@ class FileLooks:
                 found.append(step(found[-1]))
 
         with suppress(TimeoutError):
-            await apart(look, LOOK_S)
+            await apart(look, LOOK_S, user)
         return found[-1]
 
     def _nothing_to_see(self, job: Reading) -> bool:

@@ -66,7 +66,7 @@ class Submissions:
 
     async def submit(self, submission: Submission) -> Accepted:
         """Store a job; durable when this returns. Before, the batch system is shown J0, or what is passed through."""
-        job = await self._files.at(submission.job)
+        job = await self._files.at(submission.job, submission.user)
         submission = replace(submission, job=job)
         notes: tuple[str, ...] = ()
         if job.spec.asked is not None or job.spec.learned:

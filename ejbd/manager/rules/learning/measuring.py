@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from ejbd.core.penalty import LEAST_RUN_S, SHORTEST_S
 from ejbd.core.progress import degree
@@ -76,7 +76,6 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
     """
     last = epoch.progress
     told: dict[str, Any] = {"done": done, "total": total, "at_s": at_s, "from_done": None, "from_s": None, "row": None}
-    told["rows"] = 0 if last is None else last.get("rows", 0)
     if last is not None:
         if at_s <= last["at_s"] or done == last["done"]:
             return  # the same again
@@ -85,10 +84,15 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
         else:
             told |= {"from_done": done, "from_s": at_s}
         units, seconds = done - told["from_done"], at_s - told["from_s"]
-        if seconds >= SHORTEST_S and (told["row"] is not None or told["rows"] < MOST_STRETCHES):
-            told["rows"] += told["row"] is None
+        if seconds >= SHORTEST_S and (told["row"] is not None or _may_have_stretch(world, epoch)):
             told["row"] = yield from _keep_speed(world, epoch, told["row"], units, seconds, total)
     yield note(epoch, progress=told)
+
+
+def _may_have_stretch(world: JobWorld, epoch: Epoch) -> bool:
+    of_epoch = Speed.application == world.job.application, Speed.job_id == world.job.id, Speed.epoch == epoch.number
+    rows = world.ctx.session.scalar(select(func.count()).select_from(Speed).where(*of_epoch))
+    return (rows or 0) < MOST_STRETCHES
 
 
 def _keep_speed(
