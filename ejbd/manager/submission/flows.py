@@ -50,7 +50,7 @@ MADE_AT_ONCE = 16
 MOST_ROUNDS = 20  # a look that goes on this often leaves the rest to the next
 TURN_S = 1.0  # that the workflows of other users wait for one user's
 LOOK_S = 60.0  # for the files of one step
-AWAY_S = 60.0  # after which a user's files are looked at again that did not come
+AWAY_S = 60.0  # after which a user's files that did not come are looked at again
 CLOCK_S = 5.0  # between two looks at workflows that wait for a time
 
 
@@ -84,7 +84,7 @@ class Workflows:
         self._hands = hands
         self._turn = asyncio.Lock()
         self._of_users: dict[str, asyncio.Task[None]] = {}  # that go on with one user's workflows
-        self._away_s: dict[str, float] = {}  # user -> whose files do not come: not looked at before (monotonic)
+        self._away_s: dict[str, float] = {}  # users with files that do not come: not looked at before (monotonic)
         self.waiting = False  # some had their turn, and have further jobs to be made
         self._retry_s: dict[tuple[str, str], float] = {}  # allocation -> not before, after a refusal that passes
 
@@ -140,7 +140,7 @@ class Workflows:
     async def advance(self) -> bool:
         """Go on with every workflow as far as it goes now; whether any is open.
 
-        Those of one user go one after the other. Whose files take longer than `TURN_S` is gone on with beside others.
+        Those of one user go one after the other. A user with files that take longer than `TURN_S` goes on beside others.
         """
         async with self._turn:
             self.waiting = False
