@@ -17,8 +17,9 @@ class Entrance:
     def __init__(self, world: World, poller: Poller) -> None:
         self._poller = poller
         self.submissions = Submissions(
-            world.settings, world.store, world.batch, world.one_user, world.context, lambda: world.view
-        )
+            world.settings, world.store, world.batch, world.one_user, world.context, lambda: world.view,
+            world.hands.read_file if world.hands.by_user else None,
+        )  # fmt: skip
         self.workflows = Workflows(world.store, world.context, self._take, world.hands)
 
     def refuse_others(self, user: str) -> None:

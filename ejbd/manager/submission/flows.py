@@ -140,7 +140,7 @@ class Workflows:
     async def advance(self) -> bool:
         """Go on with every workflow as far as it goes now; whether any is open.
 
-        Those of one user go one after the other. A user with files that take longer than `TURN_S` goes on beside others.
+        Those of one user go one after the other. Others wait `TURN_S` for a user's files at most.
         """
         async with self._turn:
             self.waiting = False
