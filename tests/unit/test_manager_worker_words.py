@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
+from ejbd.manager.facts.past.history import measured_speed
 from ejbd.manager.rules.requests import reportbudget
-from ejbd.store.models import Event, Operation, Speed, Worker
+from ejbd.store.models import Event, Move, Operation, Speed, Worker
 from ejbd.store.store import Store
 from tests.fakes.live import Worker as FakeWorker
 from tests.fakes.many import ManyWorld
@@ -162,3 +164,14 @@ async def test_what_a_worker_says_of_engines_counts_for_its_own_users_jobs(
     with pytest.raises(EjbError, match="node n1 has no usable DMTCP"):
         await live.submit(user="mallory", engine="dmtcp")
     assert live.job(await live.submit(user="bob", engine="dmtcp")).engine == "dmtcp"
+
+
+async def test_how_fast_a_users_checkpoints_were_written_counts_for_that_users_jobs(live: ManyWorld) -> None:
+    def add(session: Session) -> float | None:
+        more = {"epoch": 1, "at_s": 1.0, "processors": 1, "nodes": 1, "checkpoint_s": 1.0, "wait_s": 0.0}
+        session.add(Move(application="mallory:4:none:heat", job_id="x", bytes=1 << 40, write_s=1.0, **more))
+        session.flush()
+        return measured_speed(session, "bob")
+
+    assert await live.store.write(add) is None
+    assert live.store.read_sync(lambda s: measured_speed(s, "mallory")) == 1 << 40
