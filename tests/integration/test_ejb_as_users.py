@@ -109,13 +109,13 @@ def test_what_a_workflow_needs_of_files_is_seen_and_made_as_its_user(site: Site)
     as_user(alice, ["touch", str(home / "input.txt")])
     (site.users.home(service) / "database").touch()
     assert as_user(service, ["ls", str(home)]).returncode != 0
-    assert [found[0] for found in hands.find(alice, str(home), ["in*", f"../{service}/data*"])] == [1, 0]
-    assert [found[0] for found in hands.find(bob, "/", [f"{home}/in*"])] == [0]
-    hands.touch(alice, home / ".flows" / "a.go")
+    assert [found[0] for found in hands.find_files(alice, str(home), ["in*", f"../{service}/data*"])] == [1, 0]
+    assert [found[0] for found in hands.find_files(bob, "/", [f"{home}/in*"])] == [0]
+    hands.make_empty_file(alice, home / ".flows" / "a.go")
     assert (home / ".flows" / "a.go").stat().st_uid == pwd.getpwnam(alice).pw_uid
     for path in (home / ".flows" / "b.go", site.users.home(service) / "c.go"):
         with pytest.raises(PermissionError):
-            hands.touch(bob, path)
+            hands.make_empty_file(bob, path)
     assert hands.read_file(alice, home / "input.txt", 9) == b""
     with pytest.raises(OSError):
         hands.read_file(bob, home / "input.txt", 9)

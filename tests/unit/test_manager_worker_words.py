@@ -126,9 +126,11 @@ async def test_a_worker_is_believed_for_the_nodes_of_its_own_batch_job(live: Man
         with pytest.raises(EjbError, match=f"has not got node evil{n}") as refused:
             await FakeWorker(live, worker.subjob, 4, node=f"evil{n}").register()
         assert refused.value.code is Code.CONFLICT and refused.value.transient, "an honest one tries again"
-    await FakeWorker(live, worker.subjob, 4, node="n1.cluster.example").register()
-    bob = await running_of(live, "bob")
-    assert live.job(bob.subjob.partition(".")[0]).state == "running"
+    with pytest.raises(EjbError, match="or has a worker there"):
+        await FakeWorker(live, worker.subjob, 4, node="n1.another-name").register()
+    job = await live.submit(user="bob")
+    live.batch.starts_on = ("n1.cluster.example",)
+    assert (await live.begin(f"{job}.0")).id and live.job(job).state == "running", "a domain is no other node"
 
 
 async def test_workers_that_come_before_a_poll_are_as_many_as_it_has_processors_and_then_on_its_nodes(

@@ -83,7 +83,7 @@ async def test_inputs_outputs_and_the_word_to_begin_are_looked_at_as_the_workflo
     await live.act()
     assert missing.states() == {"a": "failed"} and "'in.*' of stage a is not there" in missing.row().reason
     touched = calls_of(live, monkeypatch, "touch")
-    live.manager.world.hands.touch("alice", live.folder / "homes/alice/deep/x.go")
+    live.manager.world.hands.make_empty_file("alice", live.folder / "homes/alice/deep/x.go")
     assert touched == ["alice"] and (live.folder / "homes/alice/deep/x.go").exists()
 
 

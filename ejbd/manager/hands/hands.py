@@ -95,7 +95,7 @@ class Hands:
         """
         return read_plain(path, most, owner=uid_of(user), offset=offset, follow=True)[0]
 
-    def find(self, user: str, cwd: str, patterns: Sequence[str]) -> list[list[float]]:
+    def find_files(self, user: str, cwd: str, patterns: Sequence[str]) -> list[list[float]]:
         """Of each pattern of a user's files how many match it, and when the oldest and newest changed (epoch seconds).
 
         Blocks for `FIND_S` at most where the file system answers. Raises OSError, and EjbError: TOO_LARGE for more than
@@ -110,7 +110,7 @@ class Hands:
         """Up to `most` bytes of a file of the user's, in whichever folder. Raises OSError."""
         return read_plain(path, most)[0]
 
-    def touch(self, user: str, path: Path) -> None:
+    def make_empty_file(self, user: str, path: Path) -> None:
         """Make an empty file of the user's, and its folder, where it is not there. Blocks; raises OSError, EjbError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -216,7 +216,7 @@ class UsersHands(Hands):
     def output(self, user: str, path: str, most: int, offset: int) -> bytes:
         return self._helper.read(Path(path), most, user, offset)[0]
 
-    def find(self, user: str, cwd: str, patterns: Sequence[str]) -> list[list[float]]:
+    def find_files(self, user: str, cwd: str, patterns: Sequence[str]) -> list[list[float]]:
         asked = {"cwd": cwd, "patterns": list(patterns), "most": MOST_NAMES, "seconds": FIND_S}
         answer = self._helper.ask(user, "find", answer_s=FIND_S + PATIENCE_S, **asked)
         if "over" in answer:
@@ -227,5 +227,5 @@ class UsersHands(Hands):
     def read_file(self, user: str, path: Path, most: int) -> bytes:
         return self._helper.read(path, most, user)[0]
 
-    def touch(self, user: str, path: Path) -> None:
+    def make_empty_file(self, user: str, path: Path) -> None:
         self._helper.ask(user, "touch", path=str(path))

@@ -230,7 +230,7 @@ class Workflows:
     def _say_go(self, question: files.Question, names: tuple[str, ...]) -> None:
         for name in names:
             with contextlib.suppress(OSError):
-                self._hands.touch(question.user, Path(question.cwd, name))
+                self._hands.make_empty_file(question.user, Path(question.cwd, name))
 
     async def _make(self, order: _Order) -> None:
         """Make the job of an allocation, the same one however often this is tried."""

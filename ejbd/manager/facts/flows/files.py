@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,13 +59,13 @@ def look(asked: Question, hands: Hands) -> Looked:
         at = 0
         for stage in group.stages:
             try:
-                inputs = hands.find(asked.user, asked.cwd, stage.inputs)
+                inputs = hands.find_files(asked.user, asked.cwd, stage.inputs)
                 if at == 0 and (missing := [one for one, (n, _, _) in zip(stage.inputs, inputs, strict=True) if not n]):
                     found.missing[group.name] = f"input {missing[0]!r} of stage {stage.name} is not there"
                     break
                 if not idle or not stage.outputs:
                     break
-                outputs = hands.find(asked.user, asked.cwd, stage.outputs)
+                outputs = hands.find_files(asked.user, asked.cwd, stage.outputs)
             except EjbError as error:
                 if error.code is not Code.TOO_LARGE:
                     raise
@@ -80,7 +80,10 @@ def look(asked: Question, hands: Hands) -> Looked:
 
 
 def _marks_in(asked: Question, path: str, hands: Hands) -> list[Mark]:
-    with contextlib.suppress(OSError):
+    try:
         data = hands.read_file(asked.user, Path(asked.cwd, path), MOST_BYTES)
-        return read_marks(data.decode(errors="replace"))
-    return []
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ETIMEDOUT):
+            raise  # it may be there
+        return []
+    return read_marks(data.decode(errors="replace"))

@@ -16,12 +16,15 @@ def is_one_of(node: str, nodes: Collection[str]) -> bool:
 def reason_not_believed(world: JobWorld, subjob: Subjob, node: str) -> str:
     """Why a worker that says that it is on this node is not believed now, or "".
 
-    What the latest poll shows counts. Where it shows no nodes yet, there may be as many as the subjob has processors.
+    What the latest poll shows counts, with one worker a node. Where it shows no nodes yet, there may be as many workers
+    as the subjob has processors.
     """
     view = world.ctx.view
     shown = next((job.nodes for job in view.jobs if job.id == subjob.batch_id), ()) if view is not None else ()
     if shown:
-        return "" if is_one_of(node, shown) else f"batch job {subjob.batch_id} has not got node {node}"
+        there = sum(is_one_of(worker.node, shown) for worker in world.workers_of(subjob.id))
+        has_it = is_one_of(node, shown) and there < len(set(shown))
+        return "" if has_it else f"batch job {subjob.batch_id} has not got node {node}, or has a worker there"
     if len(world.workers_of(subjob.id)) >= subjob.processors:
         return f"batch job {subjob.batch_id} has asked for {subjob.processors} processors, and has as many workers"
     return ""

@@ -78,7 +78,7 @@ def joins(world: JobWorld, subjob: Subjob) -> Effects[None]:
     yield Want(job, [subjob.id] if whole else [*job.members, subjob.id])
 
 
-def lose_strangers(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[None]:
+def lose_misplaced_workers(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[None]:
     """Workers that came before a poll showed the subjob's nodes, and say that they are on others, are not believed."""
     for worker in world.workers_of(subjob.id) if seen.nodes else ():
         if not is_one_of(worker.node, seen.nodes):
@@ -100,6 +100,6 @@ def shown(world: JobWorld, subjob: Subjob, start_s: float, seen: BatchJobView) -
             yield ForgetHistory()
         yield note(subjob, start_s=start_s)
     yield note(subjob, heard_s=None, nodes=list(seen.nodes))
-    yield from lose_strangers(world, subjob, seen)
+    yield from lose_misplaced_workers(world, subjob, seen)
     if (end_s := planned_end(subjob.start_s, seen)) is not None:
         yield note(subjob, end_s=end_s)

@@ -193,7 +193,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[Non
     end_s = end_s if end_s is not None else start_s + subjob.walltime_s
     yield note(subjob, start_s=start_s, end_s=end_s, nodes=list(seen.nodes), heard_s=None)
     yield MoveSubjob(subjob, SubjobState.RUNNING, data={"nodes": list(seen.nodes)})
-    yield from heard.lose_strangers(world, subjob, seen)
+    yield from heard.lose_misplaced_workers(world, subjob, seen)
     if subjob.role == SubjobRole.STANDBY:
         yield Release(subjob, "it was let begin at the batch system, and it is not its turn")
         return
