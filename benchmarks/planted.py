@@ -602,7 +602,7 @@ FAULTS = (
     Fault(
         "auto-goes-by-the-daemons-path-alone",
         "wrong rule",
-        "why = nodes_without_dmtcp(world.ctx, nodes)",
+        "why = nodes_without_dmtcp(world.ctx, job.user, nodes)",
         'why = ""',
         ("unit/test_manager_dmtcp",),
     ),

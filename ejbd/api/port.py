@@ -48,7 +48,7 @@ class ManagerPort(Protocol):
         """What would be done with such a job now; nothing is kept. BATCH_REFUSED as for :meth:`submit`."""
         ...
 
-    async def check_workflow(self, plan: Asked) -> None:
+    async def check_workflow(self, plan: Asked, user: str) -> None:
         """Raise EjbError where a plan cannot be right, or this site would not take one of its allocations."""
         ...
 

@@ -76,6 +76,7 @@ class MemoryBatch:
         self.chains = False  # it waits for a job by its number, as Slurm does
         self.node_memory_mb = self.node_free_mb = 0  # what each has, and has free (0: all of it)
         self.reserves = Reservations.PROCESSORS
+        self.starts_on: tuple[str, ...] = ("n1",)  # nodes of whatever starts
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
     def of(self, tag: str) -> BatchJobView:
@@ -110,7 +111,7 @@ class MemoryBatch:
             state=BatchState.RUNNING,
             start_s=self.clock(),
             end_s=self.clock() + length,
-            nodes=("n1",),
+            nodes=self.starts_on,
             planned_start_s=None,
         )
 

@@ -138,7 +138,7 @@ class FakeManager:
         await self.announce()
         return Accepted(*answer, elastic, why, job.notes if elastic else ())
 
-    async def check_workflow(self, plan: Asked) -> None:
+    async def check_workflow(self, plan: Asked, user: str) -> None:
         read_plan(plan.text, plan.file)
 
     async def submit_workflow(self, plan: Asked, user: str, key: str | None) -> tuple[str, bool]:

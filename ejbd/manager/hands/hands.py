@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pwd
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import structlog
@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import read_plain
-from ejbd.identity.sessions import Helper
+from ejbd.identity.ejb_as import Refused, find_files
+from ejbd.identity.sessions import PATIENCE_S, Helper
 from ejbd.manager.hands.fenced import FencedFiles, Prove
 from ejbd.manager.hands.files import Files, UsersFiles
 from ejbd.manager.hands.spool import Spool, build_worker
@@ -21,6 +22,7 @@ from ejbd.store.models import Job
 
 log = structlog.get_logger(__name__)
 
+MOST_NAMES, FIND_S = 200_000, 20  # that one look for a user's files may take: names in folders, and seconds
 _BUILT_HERE = ("libejbmove.so", "libejbmove.so.json", "libejbprogress.so")  # by `ejb doctor`, for this site
 
 
@@ -92,6 +94,26 @@ class Hands:
         regular file of theirs. A link is followed, as the batch system did that wrote through it.
         """
         return read_plain(path, most, owner=uid_of(user), offset=offset, follow=True)[0]
+
+    def find_files(self, user: str, cwd: str, patterns: Sequence[str]) -> list[list[float]]:
+        """Of each pattern of a user's files how many match it, and when the oldest and newest changed (epoch seconds).
+
+        Blocks for `FIND_S` at most where the file system answers. Raises OSError, and EjbError: TOO_LARGE for more than
+        `MOST_NAMES` names, or where it took longer.
+        """
+        try:
+            return find_files(cwd, patterns, MOST_NAMES, FIND_S)
+        except Refused as error:
+            raise EjbError(Code.TOO_LARGE, str(error)) from None
+
+    def read_file(self, user: str, path: Path, most: int) -> bytes:
+        """Up to `most` bytes of a file of the user's, in whichever folder. Raises OSError."""
+        return read_plain(path, most)[0]
+
+    def make_empty_file(self, user: str, path: Path) -> None:
+        """Make an empty file of the user's, and its folder, where it is not there. Blocks; raises OSError, EjbError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
 
 
 class UsersHands(Hands):
@@ -193,3 +215,17 @@ class UsersHands(Hands):
 
     def output(self, user: str, path: str, most: int, offset: int) -> bytes:
         return self._helper.read(Path(path), most, user, offset)[0]
+
+    def find_files(self, user: str, cwd: str, patterns: Sequence[str]) -> list[list[float]]:
+        asked = {"cwd": cwd, "patterns": list(patterns), "most": MOST_NAMES, "seconds": FIND_S}
+        answer = self._helper.ask(user, "find", answer_s=FIND_S + PATIENCE_S, **asked)
+        if "over" in answer:
+            raise EjbError(Code.TOO_LARGE, str(answer["over"]))
+        found: list[list[float]] = answer["found"]
+        return found
+
+    def read_file(self, user: str, path: Path, most: int) -> bytes:
+        return self._helper.read(path, most, user)[0]
+
+    def make_empty_file(self, user: str, path: Path) -> None:
+        self._helper.ask(user, "touch", path=str(path))

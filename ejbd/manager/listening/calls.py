@@ -20,7 +20,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.placing.mpi import mpi_of_launch
 from ejbd.manager.hands.hands import Hands
-from ejbd.manager.rules.requests import operations, requests
+from ejbd.manager.rules.requests import operations
 from ejbd.manager.rules.requests import reports as workers
 from ejbd.store import queries
 from ejbd.store.models import Subjob
@@ -153,7 +153,7 @@ class WorkerCalls:
             ctx = self._context(session)
             job = queries.job(session, workers.of_subjob(session, subjob).job_id)
             if call["call"] != "show":
-                run(ctx, requests.resize, job.id, call["to"], job.user, call["by"], call["key"])
+                run(ctx, workers.resize_job, subjob, call["to"], call["by"], call["key"])
             return told_elastic(JobWorld(ctx, job))
 
         return await (self._store.read if call["call"] == "show" else self._store.write)(take)

@@ -64,7 +64,7 @@ class Gone:
         of_users: dict[str, list[str]] = {}
         for file in files:
             of_users.setdefault(hands.user_at(Path(file)), []).append(file)
-        read = [partial(workers.read_left_behind, of_one, hands.read) for of_one in of_users.values()]
+        read = [(user, partial(workers.read_left_behind, of_one, hands.read)) for user, of_one in of_users.items()]
         found: dict[str, list[dict[str, Any]]] = {file: [] for file in files}
         for of_one, reports in zip(of_users.values(), await each_apart(read), strict=True):
             if reports is None:

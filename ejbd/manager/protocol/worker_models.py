@@ -195,7 +195,7 @@ class Reports(Wire):
     """Reports in order of `n`; none is a heartbeat."""
 
     worker: Name
-    reports: Annotated[list[Report], Field(max_length=100_000)]
+    reports: Annotated[list[Report], Field(max_length=1000)]
 
 
 class Accepted(Wire):

@@ -48,7 +48,7 @@ from ejbd.manager.facts.times import CLOCKS_S, planned_end
 from ejbd.manager.hands import orders
 from ejbd.manager.rules.looks import changes, heard, suspensions
 from ejbd.store.models import Job, Subjob, Worker
-from ejbd.store.states import STARTED_SUBJOB, EpochState, JobState, SubjobState
+from ejbd.store.states import STARTED_SUBJOB, TERMINAL_JOB, TERMINAL_SUBJOB, EpochState, JobState, SubjobState
 from ejbd.wire.kinds import AS_ASKED, EventKind, JobKind, OperationKind, SubjobRole
 
 FORGOTTEN_S = 60.0  # after which a batch system may have forgotten a job that has ended (Slurm's MinJobAge: 300 s)
@@ -193,6 +193,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[Non
     end_s = end_s if end_s is not None else start_s + subjob.walltime_s
     yield note(subjob, start_s=start_s, end_s=end_s, nodes=list(seen.nodes), heard_s=None)
     yield MoveSubjob(subjob, SubjobState.RUNNING, data={"nodes": list(seen.nodes)})
+    yield from heard.lose_misplaced_workers(world, subjob, seen)
     if subjob.role == SubjobRole.STANDBY:
         yield Release(subjob, "it was let begin at the batch system, and it is not its turn")
         return
@@ -391,6 +392,10 @@ def find_silent_workers(ctx: Context) -> Effects[None]:
     )
     stopped = _suspended(ctx)
     yield KeepOnly("seen", frozenset(ctx.session.scalars(select(Worker.id).where(Worker.alive))))
+    if known := list(ctx.memory.reported):
+        jobs = select(Job.id).where(Job.id.in_(known), Job.state.not_in(TERMINAL_JOB))
+        subjobs = select(Subjob.id).where(Subjob.id.in_(known), Subjob.state.not_in(TERMINAL_SUBJOB))
+        yield KeepOnly("reported", {*ctx.session.scalars(jobs), *ctx.session.scalars(subjobs)})
     for worker, job in list(ctx.session.execute(query)):
         if worker.subjob_id in stopped:  # it cannot speak: its silence begins when it may run on
             yield KeepIn("seen", worker.id, ctx.now)
