@@ -127,6 +127,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
         if settings.standby:
             batch, prove = fenced(batch, partial(store.prove_term, leads_s)), partial(store.prove_term_now, leads_s)
         manager = Manager(World(settings, store, batch, helper=helper, prove=prove))
+        manager.on_rival = stop.set
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _begin_to_end(loop, stop))
         beating = Beating(store, settings.standby_after_s, stop) if settings.standby else None
@@ -160,6 +161,12 @@ async def run(settings: Settings, config: Path | None = None) -> None:
                 "another ejbd has taken the database over: this one has written nothing since, and ends",
                 where=place(store.url),
                 hint="jobs go on; start it again when the other one has ended",
+            )
+        if manager.spool_watch.rival:
+            raise EjbError(
+                Code.CONFLICT,
+                f"another ejbd has this daemon's jobs, on another copy of its database: {manager.spool_watch.rival}",
+                where=place(store.url),
             )
         if beating is not None and beating.lost:
             raise EjbError(

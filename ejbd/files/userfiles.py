@@ -78,14 +78,14 @@ def read_plain(
 def within(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
     """What `work` returns, from a thread of its own. Raises TimeoutError where it does not come back in time."""
     try:
-        return _begin(work).result(patience_s)
+        return begin_apart(work).result(patience_s)
     except FutureTimeout:
         raise TimeoutError(errno.ETIMEDOUT, "the file system does not answer") from None
 
 
 async def apart(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
     """:func:`within` for the event loop, which goes on meanwhile."""
-    return await asyncio.wait_for(asyncio.wrap_future(_begin(work)), patience_s)
+    return await asyncio.wait_for(asyncio.wrap_future(begin_apart(work)), patience_s)
 
 
 async def each_apart(works: Iterable[Callable[[], T]]) -> list[T | None]:
@@ -102,7 +102,7 @@ async def each_apart(works: Iterable[Callable[[], T]]) -> list[T | None]:
     return list(await asyncio.gather(*map(one, works)))
 
 
-def _begin(work: Callable[[], T]) -> Future[T]:
+def begin_apart(work: Callable[[], T]) -> Future[T]:
     """In a thread that is not waited for at the end of the process, as those of an executor are."""
     room = _stuck
     if not room.acquire(blocking=False):

@@ -38,6 +38,8 @@ class Spool:
         """`files`: of the user that has the spool. `site`: where what was built for this site is (None: in `root`)."""
         self.root = root
         self.files = files
+        self.trouble = ""  # why nothing can be written here now
+        self.is_silent = False  # its file system does not answer
         self.worker = root  # until it is installed
         self._site = root if site is None else site
 
@@ -88,6 +90,13 @@ class Spool:
                 hint="is its file system mounted? To give those jobs up, start with a new database",
             )
         self._json(path, {"database": database})
+
+    def require_mark(self, database: str) -> None:
+        """Return where the spool says that it is this database's. Raises EjbError (SPOOL): its file system is away."""
+        if (known := self.database()) != database:
+            message = "the spool's mark is gone" if not known else "the spool says that it is another database's"
+            hint = f"is its file system mounted? Nothing is begun before {IDENTITY_NAME} is seen there"
+            raise EjbError(Code.SPOOL, message, where=str(self.root), hint=hint, transient=True)
 
     def database(self) -> str:
         """Which database the spool says it belongs to; "" where it says nothing yet. Raises EjbError."""

@@ -1,0 +1,162 @@
+"""Whether the daemon has its own spool, and has it alone: before it begins, and for as long as it lives.
+
+The spool is known by its mark (`identity.json`), and by the database, which knows the folder. Where the mark is not
+seen, the file system is away: nothing is made there, and nothing is begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.errors import Code, EjbError
+from ejbd.files.userfiles import apart, begin_apart
+from ejbd.manager.hands.files import spool_faults
+from ejbd.manager.service.health import Fault
+from ejbd.manager.service.signs import MOST_BYTES, SIGN_NAME, Rivals, Sign
+from ejbd.manager.world import World
+from ejbd.store import marks
+from ejbd.store.models import Job, Subjob
+from ejbd.store.states import TERMINAL_JOB
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_S = 10.0  # for one trial of the spool
+END_S = 2.0
+LEAST_BYTES = 1 << 20
+
+
+class _Known(NamedTuple):
+    """What the database says: its name, whether that is new, the number of the next sign, and its spool's folder."""
+
+    database: str
+    is_new: bool
+    number: int
+    folder: str
+
+
+class SpoolWatch:
+    """`look` tries the spool. `on_rival` is called where this daemon has begun, and has to end for another one.
+
+    `rival`: why it has to.
+    """
+
+    def __init__(
+        self, world: World, on_rival: Callable[[], None], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.rival = ""
+        self._world = world
+        self._on_rival = on_rival
+        self._run = secrets.token_hex(8)
+        self._rivals = Rivals(world.settings.standby, monotonic)
+        self._is_open = False
+        self._before: int | None = None  # the number that the database had
+        self._trial: asyncio.Future[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the spool was this daemon's own once: it may begin."""
+        return self._is_open
+
+    def fault(self) -> Fault | None:
+        """What is wrong with the spool."""
+        trouble = self._world.spool.trouble
+        if not trouble:
+            return None
+        hint = "nothing is begun meanwhile, and jobs that run go on; the daemon goes on by itself when it is back"
+        return Fault(Code.SPOOL, trouble, hint)
+
+    async def look(self, *, first: bool = False) -> None:
+        """Try the spool. Raises EjbError: STORE, and the `first` time what waiting would not mend."""
+        store, spool = self._world.store, self._world.spool
+        if self._trial is not None and not self._trial.done():
+            return  # as it was: it does not answer
+
+        def begin(session: Session) -> _Known:
+            return _Known(*marks.identity(session), marks.next_sign(session), marks.spool(session))
+
+        known = await store.write(begin)
+        self._before = known.number - 1 if self._before is None else self._before
+        expected = {} if self._is_open else await store.read(_with_files)
+        is_set_up = self._is_open or known.folder == str(spool.root)
+        try:
+            future = begin_apart(lambda: self._try(known, expected, is_set_up=is_set_up))
+            self._trial = asyncio.wrap_future(future)
+            self._trial.add_done_callback(lambda trial: trial.exception())
+            await asyncio.wait_for(asyncio.shield(self._trial), PATIENCE_S)
+        except TimeoutError:
+            self._tell(EjbError(Code.SPOOL, "it does not answer", where=str(spool.root), transient=True), True)
+        except EjbError as error:
+            if first and not error.transient:
+                raise
+            self._tell(error)
+            if error.code is Code.CONFLICT and self._is_open:
+                self.rival = error.sentence()
+                self._on_rival()
+        else:
+            if not is_set_up:
+                await store.write(lambda session: marks.set_spool(session, str(spool.root)))
+            self._is_open = True
+            self._tell(None)
+
+    async def end(self) -> None:
+        """This daemon ends in order: the next one need not wait for its sign to grow old."""
+        if self._is_open and not self._world.spool.trouble:
+            with contextlib.suppress(OSError, TimeoutError):
+                await apart(self._take_sign_away, END_S)
+
+    def _take_sign_away(self) -> None:
+        files, path = self._world.spool.files, self._world.spool.root / SIGN_NAME
+        sign = Sign.parse(files.read(path, MOST_BYTES)[0])
+        if sign is not None and sign.run == self._run:
+            files.remove(path)
+
+    def _try(self, known: _Known, expected: Mapping[str, str], *, is_set_up: bool) -> None:
+        """Raises EjbError. Nothing is made where the spool was set up, and its mark is not there."""
+        world, bare = self._world, self._world.bare_spool
+        path = bare.root / SIGN_NAME
+        if is_set_up:
+            bare.require_mark(known.database)
+        try:
+            sign = Sign.parse(bare.files.read(path, MOST_BYTES)[0])
+        except OSError:
+            sign = None
+        if rival := self._rivals.find(sign, self._before or 0):
+            hint = "end one of the two; `ejb admin adopt` makes a copy of a database another site's"
+            raise EjbError(Code.CONFLICT, rival, where=str(bare.root), hint=hint, transient=True)
+        if not self._is_open:
+            bare.prepare()
+            bare.claim_for(known.database, known.is_new, world.hands.in_own(expected))
+            world.spool.trouble, world.spool.is_silent, world.database = "", False, known.database
+            world.hands.begin(expected.values(), known.database)
+        with spool_faults(bare.root):
+            if shutil.disk_usage(bare.root).free < LEAST_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        bare.files.put(path, Sign.of_this_process(self._run, known.number).to_bytes())
+
+    def _tell(self, error: EjbError | None, is_silent: bool = False) -> None:
+        spool, trouble = self._world.spool, "" if error is None else error.sentence()
+        if trouble and trouble != spool.trouble:
+            log.error("spool-away", error=trouble)
+        elif spool.trouble and not trouble:
+            log.info("spool-is-back", spool=str(spool.root))
+        spool.trouble, spool.is_silent = trouble, is_silent
+        self._world.closed = None if self._is_open else error
+
+
+def _with_files(session: Session) -> dict[str, str]:
+    """Jobs that are not over and of which the batch system has had something, each with its user."""
+    query = select(Job.id, Job.user).join(Subjob, Subjob.job_id == Job.id)
+    found = session.execute(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None)))
+    return {row.id: row.user for row in found}
