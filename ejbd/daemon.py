@@ -302,6 +302,7 @@ KEEPING = {
     "backup": "copy the database into a new file, while the daemon runs",
     "restore": "make the database what such a file holds, while no daemon runs",
     "check": "read the whole database: exit code 1 where something is wrong with it",
+    "adopt": "make a copy of a database another site's: its open jobs are left to the daemon that has them",
 }
 
 
@@ -310,6 +311,12 @@ def _keep(options: argparse.Namespace, settings: Settings) -> int:
     from ejbd.store.engine import parse_url, place
 
     url = parse_url(settings.url_of_database)
+    if options.command == "adopt":
+        from ejbd.store.another_site import make_another_site
+
+        left = make_another_site(settings.url_of_database, leave_jobs=options.leave_jobs)
+        print(f"{place(url)} is another site's now; {left} jobs are left to the daemon that has them")
+        return 0
     if options.command == "check":
         faults = backup.check(url)
         print(*(faults or [f"{place(url)} is whole"]), sep="\n")
@@ -360,8 +367,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keeping = {name: commands.add_parser(name, help=told) for name, told in KEEPING.items()}
     for name, command in keeping.items():
         command.add_argument("--config", type=Path, dest="keeping_config")
-        if name != "check":
+        if name in ("backup", "restore"):
             command.add_argument("file", type=Path)
+    keeping["adopt"].add_argument("--leave-jobs", action="store_true", help="also where the database has open jobs")
     keeping["restore"].add_argument("--replace", action="store_true", help="also where the database holds jobs")
     options = parser.parse_args(arguments)
     configure_logging(options.log_level)

@@ -108,6 +108,17 @@ def check(config: Config = None) -> None:
     _ejbd("check", config)
 
 
+@admin_app.command("adopt")
+def adopt(
+    config: Config = None,
+    leave_jobs: Annotated[
+        bool, typer.Option("--leave-jobs", help="Do so where the database has open jobs, too: another daemon has them.")
+    ] = False,
+) -> None:
+    """Make a copy of a daemon's database another site's. No daemon may run on it, and it needs a spool of its own."""
+    _ejbd("adopt", config, *["--leave-jobs"] * leave_jobs)
+
+
 def _ended(one: dict[str, Any]) -> str:
     return f"{one['outcome']} ({one['code']})" if one["code"] else str(one["outcome"])
 

@@ -16,12 +16,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import TellsChanges
+from ejbd.errors import EjbError
 from ejbd.manager.facts.placing.checkpointing import recent_offers
 from ejbd.manager.listening.calls import WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
 from ejbd.manager.poll.neighbours import Neighbours
 from ejbd.manager.poll.poller import Poller
+from ejbd.manager.poll.restored import adopt_known
 from ejbd.manager.requests.condition import Condition
 from ejbd.manager.requests.entrance import Entrance
 from ejbd.manager.requests.jobs import JobRequests
@@ -110,15 +112,24 @@ class Manager:
 
     async def start(self) -> None:
         """Look for the spool, and begin. Where it is away, or another daemon's, only health is told until it is not."""
-        await self.spool_watch.look(first=True)
-        if self.spool_watch.is_open:
-            await self._begin_work()
+        await self._try_spool(first=True)
         self._begin("health", self.watch.watch(self._try_spool))
 
-    async def _try_spool(self) -> None:
-        await self.spool_watch.look()
-        if self.spool_watch.is_open and not self._tasks.keys() & {"executor"}:
-            await self._begin_work()
+    async def _try_spool(self, *, first: bool = False) -> None:
+        await self.spool_watch.look(first=first)
+        if self.spool_watch.is_open and "executor" not in self._tasks:
+            if self.spool_watch.later is not None:
+                await self._adopt_known(self.spool_watch.later)
+            if self.spool_watch.later is None:
+                await self._begin_work()
+
+    async def _adopt_known(self, later: int) -> None:
+        try:
+            await adopt_known(self.world, await self.world.batch.observe(), later)
+        except EjbError as error:
+            self.world.closed = error  # and it is tried again
+        else:
+            self.world.closed = self.spool_watch.later = None
 
     async def _begin_work(self) -> None:
         """Take up what an earlier daemon left, and begin to poll."""

@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -111,8 +111,6 @@ class OwnFiles:
 
     def remove(self, path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
-        with suppress(OSError):
-            path.unlink()  # a file
 
 
 OWN_FILES = OwnFiles()

@@ -22,7 +22,10 @@ STILL_S = 25.0  # after which a sign that stays as it was is of a daemon that ha
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """`run`: of one start of a daemon. `place`: where its `pid` means something; it `started` at that tick."""
+    """`run`: of one start of a daemon. `place`: where its `pid` means something; it `started` at that tick.
+
+    `has_ended`: it was its last one.
+    """
 
     run: str
     number: int
@@ -30,6 +33,7 @@ class Sign:
     place: str
     pid: int
     started: str
+    has_ended: bool = False
 
     @classmethod
     def of_this_process(cls, run: str, number: int) -> Sign:
@@ -41,8 +45,8 @@ class Sign:
         """None where that is no sign."""
         try:
             told: dict[str, Any] = json.loads(data)
-            words = {name: str(told[name]) for name in ("run", "host", "place", "started")}
-            return cls(number=int(told["number"]), pid=int(told["pid"]), **words)
+            run, host, place, started = (str(told[name]) for name in ("run", "host", "place", "started"))
+            return cls(run, int(told["number"]), host, place, int(told["pid"]), started, told["has_ended"] is True)
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -67,6 +71,7 @@ class Rivals:
         self._monotonic = monotonic
         self._seen: Sign | None = None
         self._since_s = 0.0
+        self._shown: set[Sign] = set()
         self._followed: str | None = None  # the run that this daemon has come after
 
     def find(self, sign: Sign | None, known: int) -> str:
@@ -76,13 +81,15 @@ class Rivals:
             return ""
         where = f"process {sign.pid} on {sign.host}"
         if self._followed is not None:
-            # The first daemon goes on where a second one has come, and the second one finds that.
-            return f"the daemon before this one lives ({where})" if sign.run == self._followed else ""
+            # The first daemon goes on where a second one has come, and the second one finds that. One sign may be late.
+            if sign.run == self._followed and not sign.has_ended:
+                self._shown.add(sign)
+            return f"the daemon before this one lives ({where})" if len(self._shown) > 1 else ""
         now, is_later = self._monotonic(), sign.number > known
         if sign != self._seen:
             self._seen, self._since_s = sign, now
         is_still = now - self._since_s >= STILL_S and not (is_later and sign.is_living())
-        if sign.is_living() is False or (self._is_led and not is_later) or is_still:
+        if sign.has_ended or sign.is_living() is False or (self._is_led and not is_later) or is_still:
             self._followed = sign.run
             return ""
         if is_later:

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
@@ -49,7 +50,8 @@ class _Known(NamedTuple):
 class SpoolWatch:
     """`look` tries the spool. `on_rival` is called where this daemon has begun, and has to end for another one.
 
-    `rival`: why it has to.
+    `rival`: why it has to. `later`: the number of a sign that the database does not know: it was restored from an older
+    copy. No sign is left before what the spool and the batch system know was adopted, and this is None again.
     """
 
     def __init__(
@@ -62,7 +64,9 @@ class SpoolWatch:
         self._rivals = Rivals(world.settings.standby, monotonic)
         self._is_open = False
         self._before: int | None = None  # the number that the database had
+        self._left: Sign | None = None
         self._trial: asyncio.Future[None] | None = None
+        self.later: int | None = None
 
     @property
     def is_open(self) -> bool:
@@ -71,7 +75,8 @@ class SpoolWatch:
 
     def fault(self) -> Fault | None:
         """What is wrong with the spool."""
-        trouble = self._world.spool.trouble
+        closed = self._world.closed
+        trouble = self._world.spool.trouble or (closed.sentence() if closed is not None else "")
         if not trouble:
             return None
         hint = "nothing is begun meanwhile, and jobs that run go on; the daemon goes on by itself when it is back"
@@ -107,20 +112,17 @@ class SpoolWatch:
         else:
             if not is_set_up:
                 await store.write(lambda session: marks.set_spool(session, str(spool.root)))
-            self._is_open = True
             self._tell(None)
+            self._is_open = True
 
     async def end(self) -> None:
         """This daemon ends in order: the next one need not wait for its sign to grow old."""
-        if self._is_open and not self._world.spool.trouble:
-            with contextlib.suppress(OSError, TimeoutError):
-                await apart(self._take_sign_away, END_S)
-
-    def _take_sign_away(self) -> None:
-        files, path = self._world.spool.files, self._world.spool.root / SIGN_NAME
-        sign = Sign.parse(files.read(path, MOST_BYTES)[0])
-        if sign is not None and sign.run == self._run:
-            files.remove(path)
+        sign = self._left
+        if sign is not None and not (self._world.spool.trouble or self._world.store.fenced):
+            files, path = self._world.spool.files, self._world.spool.root / SIGN_NAME
+            last = replace(sign, has_ended=True).to_bytes()
+            with contextlib.suppress(EjbError, TimeoutError):
+                await apart(lambda: files.put(path, last), END_S)
 
     def _try(self, known: _Known, expected: Mapping[str, str], *, is_set_up: bool) -> None:
         """Raises EjbError. Nothing is made where the spool was set up, and its mark is not there."""
@@ -143,7 +145,11 @@ class SpoolWatch:
         with spool_faults(bare.root):
             if shutil.disk_usage(bare.root).free < LEAST_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        bare.files.put(path, Sign.of_this_process(self._run, known.number).to_bytes())
+        if sign is not None and not self._is_open and sign.number > (self._before or 0):
+            self.later = sign.number
+        if self.later is None:
+            self._left = Sign.of_this_process(self._run, known.number)
+            bare.files.put(path, self._left.to_bytes())
 
     def _tell(self, error: EjbError | None, is_silent: bool = False) -> None:
         spool, trouble = self._world.spool, "" if error is None else error.sentence()
@@ -152,7 +158,8 @@ class SpoolWatch:
         elif spool.trouble and not trouble:
             log.info("spool-is-back", spool=str(spool.root))
         spool.trouble, spool.is_silent = trouble, is_silent
-        self._world.closed = None if self._is_open else error
+        if not self._is_open:
+            self._world.closed = error
 
 
 def _with_files(session: Session) -> dict[str, str]:
