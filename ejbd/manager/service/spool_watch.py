@@ -135,6 +135,12 @@ class SpoolWatch:
         except OSError:
             sign = None
         if rival := self._rivals.find(sign, self._before or 0):
+            if bare.database() != known.database:
+                rival, hint = (
+                    "it belongs to a database of its own, and a daemon has it",
+                    "set `spool` to another folder",
+                )
+                raise EjbError(Code.CONFLICT, rival, where=str(bare.root), hint=hint)
             hint = "end one of the two; `ejb admin adopt` makes a copy of a database another site's"
             raise EjbError(Code.CONFLICT, rival, where=str(bare.root), hint=hint, transient=True)
         if not self._is_open:
