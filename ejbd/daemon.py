@@ -133,7 +133,13 @@ async def run(settings: Settings, config: Path | None = None) -> None:
         beating = Beating(store, settings.standby_after_s, stop) if settings.standby else None
         await manager.start()
         try:
-            app = create_app(manager, partial(examined, config))
+
+            async def examined_here(build_plugin: bool, mpi: bool) -> list[dict[str, Any]]:
+                fault = manager.spool_watch.fault()
+                told = [{"subject": "this daemon's spool", "good": False, "text": fault.what}] if fault else []
+                return told + await examined(config, build_plugin, mpi)
+
+            app = create_app(manager, examined_here)
             install(app)
             servers = await serve(app, settings)
             try:
@@ -376,12 +382,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "doctor":
             from ejbd.doctor.checks import examine, examine_moving
+            from ejbd.store.engine import database_file, is_sqlite, parse_url
 
             settings = load(options.doctor_config or options.config)
             if options.build_plugin or options.mpi:
                 findings = examine_moving(settings, build_plugin=options.build_plugin, mpi=options.mpi)
             else:
-                findings = asyncio.run(examine(settings, make_batch(settings), broken_plugins()))
+                url = parse_url(settings.url_of_database)
+                is_set_up = is_sqlite(url) and database_file(url).exists()
+                asked = examine(settings, make_batch(settings), broken_plugins(), is_set_up=is_set_up)
+                findings = asyncio.run(asked)
             if options.json:
                 print(json.dumps([f.to_json() for f in findings]))
             else:

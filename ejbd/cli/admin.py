@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -71,6 +72,27 @@ def settings() -> None:
     from ejbd.cli.settings_file import settings_file
 
     output(False, False).line(settings_file().removesuffix("\n"))
+
+
+@admin_app.command("unknown")
+def unknown(
+    context: typer.Context,
+    cancel: Annotated[
+        list[str] | None, typer.Option("--cancel", metavar="JOB", help="Have done with this job, by its id.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the jobs of which it is not known how they ended, or have done with them: they are cancelled then."""
+    out, daemon = output(as_json, False), client(context)
+    for job in cancel or ():
+        daemon.request("POST", f"/v1/jobs/{quote(job, safe='')}/cancel")
+    found = list(daemon.jobs(state="unknown"))
+
+    def human() -> None:
+        rows = [[job["id"], job["user"], job["name"], job["reason"]] for job in found]
+        out.table(["ID", "USER", "NAME", "REASON"], rows)
+
+    out.result({"jobs": found}, human)
 
 
 Config = Annotated[

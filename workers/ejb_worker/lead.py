@@ -106,7 +106,8 @@ class Lead:
 
         def tell(_error: str) -> None:
             if self._launches is not None:
-                self._launch_told = None
+                if self._launch_told is not None and self._launch_told["ordinal"] == ordinal:
+                    self._launch_told = None
                 self._launches.launch_ended(ordinal, code, say)
                 self._read_on_s = time.monotonic()
             reply(True, "", {})
