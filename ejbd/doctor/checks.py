@@ -19,7 +19,6 @@ from ejbd.config import Settings
 from ejbd.doctor import mpicheck, plugin
 from ejbd.errors import EjbError
 from ejbd.files.paths import distrusted, distrusted_entry
-from ejbd.identity.settings import RunsAs
 from ejbd.plugins.engines import site_engines
 
 LOCAL_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs"})
@@ -109,7 +108,7 @@ def _shared(settings: Settings) -> Finding:
     """Whether the compute nodes can see the spools of jobs cannot be proved from here; a local disk surely is not
     shared. With a helper these are the users' own, and the daemon's may be on a disk of its machine."""
     path, subject, key = settings.spool_dir, "spool is shared", "spool"
-    if settings.identity is RunsAs.HELPER:
+    if settings.identity == "helper":
         path, subject, key = (
             Path(settings.helper.spool.partition("%u")[0]),
             "users' spools are shared",

@@ -39,7 +39,7 @@ from ejbd.store.states import (
 from ejbd.store.store import Store
 from ejbd.store.transitions import move_epoch, move_intent, move_job, move_operation, move_subjob
 
-LEFT = "left to the daemon whose database this one is a copy of"
+LEFT = "left to the daemon that has the database of which this one is a copy"
 _INTENT_ENDS = {
     IntentState.PENDING: IntentState.DROPPED,
     IntentState.EXECUTING: IntentState.FAILED,

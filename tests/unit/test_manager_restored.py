@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from ejbd.manager.acts.records import SKIPPED_NUMBERS
+from ejbd.manager.acts.records import SKIPPED_NUMBERS, skip_numbers
+from ejbd.manager.hands import spool
 from ejbd.store.another_site import LEFT, make_another_site
 from ejbd.store.backup import backup
 from ejbd.store.engine import parse_url
-from ejbd.store.models import Operation
+from ejbd.store.models import Event, Operation
 from ejbd.store.store import Store
 from tests.fakes.batch import MemoryBatch
 from tests.fakes.live import LiveWorld
@@ -61,6 +63,12 @@ class Site:
         await self.store.write(manager.recover)
         await self.live.poll(10)
         return self.live
+
+
+@pytest.fixture(autouse=True)
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes seconds to build, and none runs here."""
+    monkeypatch.setattr(spool, "build_worker", lambda: b"")
 
 
 @pytest.fixture
@@ -163,3 +171,15 @@ async def test_a_copy_that_becomes_another_sites_leaves_the_jobs_alone(site: Sit
     await live.act()
     assert (live.job(job).state, live.job(job).reason) == ("cancelled", LEFT)
     assert tags(live) == before and all(e.state == "failed" for e in live.epochs(job))
+
+
+@pytest.mark.sql
+def test_numbers_that_were_told_are_not_given_again(store: Store) -> None:
+    def event(session: Session) -> int:
+        session.add(found := Event(at_s=0.0, kind="daemon.started", data={}))
+        session.flush()
+        return found.id
+
+    first = store.write_sync(event)
+    store.write_sync(skip_numbers)
+    assert store.write_sync(event) > first + SKIPPED_NUMBERS

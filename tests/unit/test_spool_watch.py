@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ejbd.errors import Code, EjbError
+from ejbd.manager.hands import spool
 from ejbd.manager.hands.files import OwnFiles
 from ejbd.manager.service import signs, spool_watch
 from ejbd.manager.service.signs import SIGN_NAME, STILL_S, Rivals, Sign
@@ -19,6 +20,12 @@ from tests.fakes.live import LiveWorld
 
 MINE = Sign.of_this_process("mine", 5)
 FAR = Sign("theirs", 7, "vm2", "another machine", 4711, "12")
+
+
+@pytest.fixture(autouse=True)
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes seconds to build, and none runs here."""
+    monkeypatch.setattr(spool, "build_worker", lambda: b"")
 
 
 @pytest.fixture
@@ -62,14 +69,14 @@ class FaultyFiles(OwnFiles):
 
 
 async def test_nothing_is_begun_while_the_spool_is_away(live: LiveWorld) -> None:
-    spool = Unmounted(live)
+    disk = Unmounted(live)
     early = await live.submit()  # before it was noticed: its files are refused, and none is made
     await live.manager.spool_watch.look()
     assert "mark is gone" in fault_of(live) and "mounted" in fault_of(live)
     late = await live.submit()
     await live.poll(100)
-    assert live.batch.jobs == {} and not list(spool.root.iterdir())
-    spool.mount()
+    assert live.batch.jobs == {} and not list(disk.root.iterdir())
+    disk.mount()
     await live.manager.spool_watch.look()
     assert fault_of(live) == ""
     await live.poll(100)
@@ -78,13 +85,13 @@ async def test_nothing_is_begun_while_the_spool_is_away(live: LiveWorld) -> None
 
 async def test_a_job_is_not_lost_while_word_of_its_end_may_be_in_the_spool(live: LiveWorld) -> None:
     job = await live.submit()
-    spool = Unmounted(live)
+    disk = Unmounted(live)
     await live.manager.spool_watch.look()
     live.batch.jobs.clear()
     for _ in range(4):
         await live.poll(40)
     assert [subjob.state for subjob in live.subjobs(job)] == ["pending"] and live.batch.jobs == {}
-    spool.mount()
+    disk.mount()
     await live.manager.spool_watch.look()
     await live.poll(40)
     assert live.subjobs(job)[0].state == "lost"
@@ -116,7 +123,7 @@ async def test_a_spool_that_takes_no_file_is_told(
 
 
 async def test_a_daemon_that_starts_without_its_spool_begins_when_it_is_there(live: LiveWorld) -> None:
-    spool = Unmounted(live)
+    disk = Unmounted(live)
     await live.restart()
     manager = live.manager
     await manager.start()
@@ -125,15 +132,15 @@ async def test_a_daemon_that_starts_without_its_spool_begins_when_it_is_there(li
         with pytest.raises(EjbError, match="mark is gone") as refused:
             await live.submit()
         assert refused.value.code is Code.SPOOL and refused.value.transient
-        assert not list(spool.root.iterdir()) and "executor" not in manager._tasks
-        spool.mount()
+        assert not list(disk.root.iterdir()) and "executor" not in manager._tasks
+        disk.mount()
         await manager._try_spool()
         assert "executor" in manager._tasks and fault_of(live) == ""
         manager.world.hands.tell()
-        assert (spool.root / "manager.json").exists()
+        assert (disk.root / "manager.json").exists()
     finally:
         await manager.stop()
-    last = Sign.parse((spool.root / SIGN_NAME).read_bytes())
+    last = Sign.parse((disk.root / SIGN_NAME).read_bytes())
     assert last is not None and last.has_ended
 
 

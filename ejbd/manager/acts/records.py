@@ -126,7 +126,7 @@ def adopt(ctx: Context, kept: Sequence[KeptJob], listed: Mapping[str, BatchJobVi
         if not JobState(job.state).terminal:
             _adopt_subjobs(ctx, job, one, listed)
             unknown += job.state == JobState.UNKNOWN
-    _skip_numbers(ctx.session)
+    skip_numbers(ctx.session)
     ctx.session.merge(Mark(name=marks.SIGN, value=str(later + 1)))
     return found, unknown
 
@@ -236,7 +236,7 @@ def _submissions(session: Session, subjob: Subjob) -> list[Intent]:
     return list(session.scalars(query))
 
 
-def _skip_numbers(session: Session) -> None:
+def skip_numbers(session: Session) -> None:
     """A worker takes an operation with a number that it knows for one that it has done."""
     for table, column in _NUMBERED:
         if session.get_bind().dialect.name == "sqlite":
