@@ -38,11 +38,11 @@ class Restored(LiveWorld):
 class Site:
     """A world with a database that can be copied, and put back."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tables: Path) -> None:
         self._folder = folder
         self._url = f"sqlite:///{folder / 'ejbd.sqlite'}"
+        shutil.copy(tables, folder / "ejbd.sqlite")
         self.store = Store(self._url)
-        self.store.upgrade()
         self.live = LiveWorld(folder, self.store)
 
     def copy(self) -> None:
@@ -72,8 +72,8 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
+async def site(tmp_path: Path, sqlite_with_tables: Path) -> AsyncIterator[Site]:
+    site = Site(tmp_path, sqlite_with_tables)
     await site.live.manager.spool_watch.look(first=True)
     await site.live.poll()
     yield site
