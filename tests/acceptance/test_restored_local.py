@@ -117,7 +117,9 @@ def test_a_second_daemon_on_a_copy_stands_still_and_a_spool_that_was_away_is_fou
     assert refused.returncode == 4 and "--leave-jobs" in refused.stderr, refused.stderr
     assert subprocess.run([*adopt, "--leave-jobs"], timeout=60).returncode == 0
     second.start()
-    assert second.ended() and "belongs to a database of its own" in second.log.read_text()
+    told = second.log.read_text()
+    second.stop()
+    assert second.process is not None and second.process.poll() == 4 and "belongs to a database of its own" in told
 
     place.spool.rename(tmp_path / "away")
     place.spool.mkdir(mode=0o700)

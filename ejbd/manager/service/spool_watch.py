@@ -106,9 +106,10 @@ class SpoolWatch:
             if first and not error.transient:
                 raise
             self._tell(error)
-            if error.code is Code.CONFLICT and self._is_open:
-                self.rival = error.sentence()
+            if self.rival:
                 self._on_rival()
+        except OSError as error:
+            self._tell(EjbError(Code.SPOOL, error.strerror or str(error), where=str(spool.root), transient=True))
         else:
             if not is_set_up:
                 await store.write(lambda session: marks.set_spool(session, str(spool.root)))
@@ -141,6 +142,7 @@ class SpoolWatch:
                     "set `spool` to another folder",
                 )
                 raise EjbError(Code.CONFLICT, rival, where=str(bare.root), hint=hint)
+            self.rival = rival if self._is_open else ""
             hint = "end one of the two; `ejb admin adopt` makes a copy of a database another site's"
             raise EjbError(Code.CONFLICT, rival, where=str(bare.root), hint=hint, transient=True)
         if not self._is_open:
