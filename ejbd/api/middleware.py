@@ -32,6 +32,7 @@ _LARGE_ROUTES = (
     "/v1/workflows/check",
 )
 _SINGLE = frozenset({b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"x-ejb-protocol"})
+_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 # Answers are of one caller, and change: nothing on their way keeps them, or takes them for another kind of text.
 _OF_ANSWERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -87,6 +88,8 @@ class Guard:
             if _stated_length(scope) > most:
                 raise EjbError(Code.TOO_LARGE, _sentence(most), hint=_TOO_LARGE_HINT)
             _once(scope)
+            if scope["method"] not in _LOOKS:
+                self.manager.refuse_if_closed()
             if scope["method"] in _BODIES and "subjob" not in scope.get("state", {}):
                 caller = await principal_of(Request(scope))
                 most = self._most_of(caller, scope["path"], most)

@@ -84,8 +84,7 @@ def read_plain(
 def within(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
     """What `work` returns, from a thread of its own. Raises TimeoutError where it does not come back in time."""
     try:
-        _has_share("")
-        return _begin(work, "").result(patience_s)
+        return begin_apart(work).result(patience_s)
     except FutureTimeout:
         raise TimeoutError(errno.ETIMEDOUT, "the file system does not answer") from None
 
@@ -112,6 +111,12 @@ async def each_apart(works: Iterable[tuple[str, Callable[[], T]]]) -> list[T | N
                 return None
 
     return list(await asyncio.gather(*(one(user, work) for user, work in works)))
+
+
+def begin_apart(work: Callable[[], T]) -> Future[T]:
+    """Begin `work` in a thread that counts for no user. Raises TimeoutError where too many threads are stuck."""
+    _has_share("")
+    return _begin(work, "")
 
 
 def _has_share(user: str) -> bool:

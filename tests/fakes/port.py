@@ -111,6 +111,9 @@ class FakeManager:
     def read_output(self, user: str, path: str, most: int, offset: int) -> bytes:
         return Hands(Spool(Path("/nowhere"))).output(user, path, most, offset)
 
+    def refuse_if_closed(self) -> None:
+        """It has begun."""
+
     def refuse_others(self, user: str) -> None:
         if self.runs_as is not None and user != self.runs_as:
             raise EjbError(Code.FORBIDDEN, f"this daemon runs jobs as {self.runs_as!r} and you are {user!r}")

@@ -63,7 +63,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_registering(world: World) -> None:
     answer = await world.client.post("/v1/worker/register", json=REGISTRATION)
     assert answer.json() == {"worker": "w1", "heartbeat_s": 5.0, "poll_s": 20.0}
-    assert world.manager.registered == [REGISTRATION | {"dmtcp": None, "age_s": None}]
+    assert world.manager.registered == [REGISTRATION | {"dmtcp": None, "age_s": None, "accepted": 0}]
 
 
 @pytest.mark.parametrize("change", [{"processors": "4"}, {"processors": 0}, {"more": 1}, {"node": ""}, {"pid": None}])

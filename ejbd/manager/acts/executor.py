@@ -43,6 +43,7 @@ log = structlog.get_logger(__name__)
 LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against it that would not pass
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
 OTHERS_AT_ONCE = 8  # users for which something else than a submission goes on
+SPOOL_S = 1.0  # between two looks whether the spool is back
 PATIENCE_S = 3.0  # that a pass waits for sessions and commands of a user that do not answer
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
@@ -116,7 +117,9 @@ class Executor:
         left, by_user = self._left.keys(), self.hands.by_user
         due, next_s = await self.store.read(lambda session: intents.due(session, now, most, left, in_turn=by_user))
         self._allowance -= sum(_is_new(intent) for intent in due)
-        if next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
+        if self.hands.own.trouble and next_s is not None:
+            next_s = max(next_s, now + SPOOL_S)
+        elif next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
             next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
         if not by_user:
             at_once = self.settings.limits.submit_concurrency
@@ -243,7 +246,10 @@ class Executor:
         self._at_it.difference_update(set(ids) - kept)
 
     def _refill(self, now: float) -> int:
-        """How many submissions this pass may make: a token bucket that holds one second's worth."""
+        """How many submissions this pass may make: a token bucket that holds one second's worth. None where the spool
+        is away, or takes nothing: what would begin would fail."""
+        if self.hands.own.trouble:
+            return 0
         limits = self.settings.limits
         gained = max(0.0, now - self._allowed_s) * limits.submits_per_s  # the clock may have been set back
         self._allowance = min(max(1.0, limits.submits_per_s), self._allowance + gained)

@@ -41,6 +41,8 @@ class Hands:
 
     def __init__(self, own: Spool) -> None:
         self.own = own
+        self._url: str | None = None
+        self._has_begun = self._is_told = False
 
     def spool_of(self, user: str) -> Spool:
         """The spool of a user's jobs."""
@@ -62,6 +64,7 @@ class Hands:
         """What has to be there before any job is. `expected`: users with workers that run, and are to be told of us.
         `database`: what names the one that this daemon has."""
         self.own.install_worker()
+        self._has_begun = True
 
     def in_own(self, jobs: Iterable[str]) -> set[str]:
         """Those of these jobs that have their files in the daemon's own spool."""
@@ -73,11 +76,19 @@ class Hands:
         return [(self.own, self.own.job_folders())]
 
     def publish(self, url: str) -> None:
-        """Tell workers where the daemon listens now."""
-        self.own.publish_url(url)
+        """Tell workers where the daemon listens now, once it has begun."""
+        self._url, self._is_told = url, False
+        self.tell()
 
     def tell(self) -> None:
         """Tell it to those that could not be told so far. Blocks."""
+        if self._url is None or self._is_told or not self._has_begun:
+            return
+        try:
+            self.own.publish_url(self._url)
+            self._is_told = True
+        except EjbError as error:
+            log.warning("workers-not-told", error=error.sentence())
 
     def read(self, path: Path, most: int) -> tuple[bytes, float]:
         """A file in the spool of whichever user it is in. Raises OSError."""
@@ -129,7 +140,6 @@ class UsersHands(Hands):
         self._prove = prove
         self._helper = helper
         self._spools: dict[str, Spool] = {}
-        self._url: str | None = None
         self._told: set[str] = set()
         self._untold: set[str] = set()
         self._worker, self._database = b"", ""
@@ -153,6 +163,7 @@ class UsersHands(Hands):
     def ready(self, user: str) -> Spool:
         spool, url = self.spool_of(user), self._url
         if user in self._told:
+            spool.require_mark(self._database)
             return spool
         spool.make()
         spool.claim(self._database)

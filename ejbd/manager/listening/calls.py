@@ -73,6 +73,11 @@ class WorkerCalls:
 
     async def register(self, subjob: str, request: dict[str, Any]) -> ToldRegistration:
         """A worker is there: its id, and how often it should call."""
+        if request.get("accepted"):
+            file = await self._store.read(lambda s: workers.lost_reports_file(self._context(s), subjob, request))
+            if file is not None:
+                found = await asyncio.to_thread(workers.read_left_behind, [file], self._hands.read)
+                request = {**request, "lost": found[file]}
         id = await self._store.write(lambda s: run(self._context(s), workers.register, subjob, request))
         self._seen[id] = self._clock()
         return {

@@ -128,7 +128,8 @@ class Poller:
             self._telemetry.last_poll.set(world.clock())
 
     async def see(self) -> None:
-        """The first requests may come before the first poll."""
+        """The first requests may come before the first poll. Raises EjbError where this daemon has not begun."""
+        self._world.refuse_if_closed()
         if self._world.view is None and not self.error:
             await self.poll()
 

@@ -67,6 +67,8 @@ class Tick:
         carry_out(ctx, drains.mark(ctx))
         yield
         yield from turns.pieces(self._context, self._view, self._roster)
+        if self._context().hands.own.trouble:
+            return  # nothing that is decided now could be begun
         decisions = Round(self._context(), self._roster, reconciler.looked_at, self._specs)
         for _ in decisions.pieces():
             yield

@@ -81,6 +81,8 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
         elif subjob.missing_since_s is None:
             yield note(subjob, missing_since_s=ctx.now)
             yield tell(EventKind.SUBJOB_MISSING, job_id=world.job.id, subjob_id=subjob.id)
+        elif ctx.hands.own.trouble:
+            pass  # how it ended may stand there
         elif ctx.now - subjob.missing_since_s > ctx.settings.limits.missing_grace_s and not _speaks(world, subjob):
             if subjob.role == SubjobRole.RIGID and not JobState(world.job.state).terminal:
                 yield from _nobody_knows(world, subjob)

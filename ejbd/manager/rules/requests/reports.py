@@ -111,6 +111,8 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
     for worker in same_node:
         if worker.boot == request["boot"]:
             yield from _end_leases(session, worker, ctx.now)
+            if request.get("accepted", 0) > worker.reports_stored:
+                yield from _catch_up(world, worker, request["accepted"], request.get("lost") or [])
             return worker.id
     if not same_node and (why := reason_not_believed(world, subjob, request["node"])):
         raise EjbError(Code.CONFLICT, why, transient=True)  # the worker asks again: the next poll may show it
@@ -131,7 +133,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
         alive=True,
         registered_s=ctx.now,
         last_seen_s=ctx.now,
-        reports_stored=0,
+        reports_stored=request.get("accepted", 0),  # what was told to a database that is lost is not told again
     )
     yield Insert(worker)
     yield Flush()
@@ -165,6 +167,26 @@ def _end_leases(session: Session, worker: Worker, now: float) -> Effects[None]:
     leased = select(Operation).where(Operation.worker_id == worker.id, Operation.state == OperationState.LEASED)
     for operation in session.scalars(leased):
         yield note(operation, lease_until_s=now)
+
+
+def _catch_up(world: JobWorld, worker: Worker, accepted: int, lost: Sequence[dict[str, Any]]) -> Effects[None]:
+    """Take what was told to a database that is lost, as far as its worker's file has it."""
+    for report in lost:
+        if worker.reports_stored < report["n"] <= accepted:
+            yield note(worker, reports_stored=report["n"])
+            yield In(world, _take(world, worker, report))
+    yield note(worker, reports_stored=accepted)
+    yield Flush()
+    yield In(world, Advance())
+
+
+def lost_reports_file(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str | None:
+    """Where a worker keeps reports that were stored, and that this database does not have: it is an older copy."""
+    known = select(Worker).where(
+        Worker.subjob_id == subjob_id, Worker.node == request["node"], Worker.boot == request["boot"]
+    )
+    worker = ctx.session.scalars(known.where(Worker.reports_stored < request["accepted"])).first()
+    return None if worker is None else str(_report_file(ctx, worker))
 
 
 def take_reports(ctx: Context, subjob_id: str, worker_id: str, reports: list[dict[str, Any]]) -> Effects[int]:
