@@ -347,7 +347,7 @@ class Executor:
         reach(CrashPoint.CANCEL_AFTER_RECORD)
 
     async def look_at(self, identity: Identity, batch_ids: Mapping[int, str]) -> dict[int, str]:
-        """Those intents whose batch jobs are still there, and not another's that has got their number since.
+        """Those of these batch jobs, by intent, that are still there, and not another one that has got their number.
 
         What acts on a job does so right behind this. Raises BatchError where the batch system does not answer.
         """
