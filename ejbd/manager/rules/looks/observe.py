@@ -89,7 +89,8 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
                     world, subjob, BatchEnd(BatchState.NODE_FAIL, None, None, "unknown to the batch system")
                 )
         return
-    yield note(subjob, missing_since_s=None, told_submit_s=seen.submit_s)
+    told_s = subjob.told_submit_s if seen.submit_s is None else seen.submit_s
+    yield note(subjob, missing_since_s=None, told_submit_s=told_s)
     if subjob.role == SubjobRole.RIGID and seen.start_s is not None and ("," in world.job.queue or not world.job.queue):
         yield note(world.job, queue=seen.queue)  # of several the one in which it runs
     if world.job.state == JobState.UNKNOWN and not seen.state.ended:
