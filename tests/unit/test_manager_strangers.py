@@ -3,13 +3,14 @@ believed of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ejbd.batch.base import NO_MARKS, BatchEnd, Mark
+from ejbd.batch.slurm import SlurmBatch
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.manager.acts.subjobs import add_intent
 from ejbd.manager.facts.tags import still_theirs
@@ -189,3 +190,36 @@ async def test_an_end_is_asked_for_also_where_a_stranger_has_the_number(live: Li
     await live.poll(5)
     assert asked == {"100": Mark(f"ejb-{job}.0", submitted_s)}
     assert live.job(job).state == "completed"
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([("COMPLETED", 100, "ejb-a1.0"), ("FAILED", 900, "")], COMPLETED),  # the number was given again
+        ([("FAILED", 900, ""), ("COMPLETED", 100, "")], COMPLETED),
+        ([("FAILED", 900, "")], None),
+        ([("FAILED", 100, "ejb-b2.0")], None),
+        ([("NODE_FAIL", 100, "ejb-a1.0"), ("COMPLETED", 900, "ejb-a1.0")], COMPLETED),  # put back into the queue
+        ([("NODE_FAIL", 100, ""), ("COMPLETED", 900, "")], None),  # that, or a stranger's
+        ([("NODE_FAIL", 100, "")], BatchState.NODE_FAIL),
+    ],
+)
+async def test_accounts_tell_an_end_of_the_very_submission(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[tuple[str, int, str]], found: BatchState | None
+) -> None:
+    batch = SlurmBatch()
+    batch._config = {"AccountingStorageType": "accounting_storage/slurmdbd"}
+
+    async def answers(argv: Sequence[str], timeout_s: float, doing: str) -> str:
+        between = next(word.partition("=")[2] for word in argv if word.startswith("--delimiter="))
+        return "".join(
+            between.join(
+                ("7", state, "0:0", "1970-01-01T01:00:00", f"1970-01-01T00:{at // 60:02}:{at % 60:02}", comment)
+            )
+            + "\n"
+            for state, at, comment in rows
+        )
+
+    monkeypatch.setattr(batch, "_query", answers)
+    ends = await batch.outcomes({"7": tmp_path / "none"}, {"7": OWN})
+    assert {id: end.state for id, end in ends.items()} == ({} if found is None else {"7": found})

@@ -41,13 +41,14 @@ from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separ
 from ejbd.batch.slurm.nodes import NodeListing, ShowNodes
 from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservations
 from ejbd.core.sitelimits import SiteRules
-from ejbd.core.view import BatchJobView, ClusterView, NodeView, Reservations, base_id
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from ejbd.identity.sessions import Helper
 from ejbd.options.sbatch import export_parts
 
 UNREAD = "those of many users are not read"
+_PUT_BACK = (BatchState.NODE_FAIL, BatchState.PREEMPTED)
 
 
 class SlurmBatch:
@@ -413,10 +414,14 @@ class SlurmBatch:
         if config.get("AccountingStorageType", "").endswith("slurmdbd"):
             sacct = commands.Sacct(ids, new_separator(), self._timeout_s)
             told, _ = sacct.parse(await self._query(sacct.argv(), sacct.timeout_s, "tell how jobs ended"))
+            last = {one.id: one for one in told}
             return {
                 one.id: one.end
                 for one in told
-                if one.end is not None and _is_asked(one.id, one.tag, one.submit_s, ids, marks)
+                if one.end is not None
+                and _is_asked(one.id, one.tag, one.submit_s, ids, marks)
+                # What was put back into the queue has a further row, as a stranger has: without tags it is not known.
+                and (one.tag or one is last[one.id] or one.end.state not in _PUT_BACK)
             }
         rows, _ = await self._listed(ids)
         return {
