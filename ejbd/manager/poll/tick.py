@@ -32,7 +32,7 @@ class Tick:
         self,
         view: ClusterView,
         roster: Roster,
-        outcomes: Mapping[str, BatchEnd],
+        outcomes: Mapping[str, Mapping[str, BatchEnd]],
         left_behind: Mapping[str, list[dict[str, Any]]],
         specs: Specs,
     ) -> None:

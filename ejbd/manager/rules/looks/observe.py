@@ -91,7 +91,8 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
                     world, subjob, BatchEnd(BatchState.NODE_FAIL, None, None, "unknown to the batch system")
                 )
         return
-    yield note(subjob, missing_since_s=None)
+    told_s = subjob.told_submit_s if seen.submit_s is None else seen.submit_s
+    yield note(subjob, missing_since_s=None, told_submit_s=told_s)
     if subjob.role == SubjobRole.RIGID and seen.start_s is not None and ("," in world.job.queue or not world.job.queue):
         yield note(world.job, queue=seen.queue)  # of several the one in which it runs
     if world.job.state == JobState.UNKNOWN and not seen.state.ended:
@@ -379,8 +380,8 @@ def _is_ended_there(ctx: Context, worker: Worker) -> bool:
     has cancelled J0, silence that was taken for a loss would submit the job again."""
     if ctx.view is None:
         return False
-    batch_id = ctx.session.scalar(select(Subjob.batch_id).where(Subjob.id == worker.subjob_id))
-    return any(job.id == batch_id and job.state is BatchState.ENDING for job in ctx.view.jobs)
+    tag = ctx.session.scalar(select(Subjob.tag).where(Subjob.id == worker.subjob_id))
+    return any(job.mark == tag and job.state is BatchState.ENDING for job in ctx.view.jobs)
 
 
 def find_silent_workers(ctx: Context) -> Effects[None]:
