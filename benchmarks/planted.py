@@ -354,9 +354,9 @@ FAULTS = (
     Fault(
         "another-jobs-id-is-ours",
         "rule",
-        "return seen.mark == subjob.tag",
+        "return not seen.foreign and mark_of(subjob).is_on(seen.mark, seen.submit_s)",
         "return True",
-        ("unit/test_manager_journey", "unit/test_manager_outside"),
+        ("unit/test_manager_journey", "unit/test_manager_strangers"),
     ),
     Fault(
         "clock-that-is-set-is-a-jump-of-nothing",
@@ -602,7 +602,7 @@ FAULTS = (
     Fault(
         "auto-goes-by-the-daemons-path-alone",
         "wrong rule",
-        "why = nodes_without_dmtcp(world.ctx, nodes)",
+        "why = nodes_without_dmtcp(world.ctx, job.user, nodes)",
         'why = ""',
         ("unit/test_manager_dmtcp",),
     ),

@@ -127,12 +127,19 @@ async def run(settings: Settings, config: Path | None = None) -> None:
         if settings.standby:
             batch, prove = fenced(batch, partial(store.prove_term, leads_s)), partial(store.prove_term_now, leads_s)
         manager = Manager(World(settings, store, batch, helper=helper, prove=prove))
+        manager.on_rival = stop.set
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _begin_to_end(loop, stop))
         beating = Beating(store, settings.standby_after_s, stop) if settings.standby else None
         await manager.start()
         try:
-            app = create_app(manager, partial(examined, config))
+
+            async def examined_here(build_plugin: bool, mpi: bool) -> list[dict[str, Any]]:
+                fault = manager.spool_watch.fault()
+                told = [{"subject": "this daemon's spool", "good": False, "text": fault.what}] if fault else []
+                return told + await examined(config, build_plugin, mpi)
+
+            app = create_app(manager, examined_here)
             install(app)
             servers = await serve(app, settings)
             try:
@@ -160,6 +167,12 @@ async def run(settings: Settings, config: Path | None = None) -> None:
                 "another ejbd has taken the database over: this one has written nothing since, and ends",
                 where=place(store.url),
                 hint="jobs go on; start it again when the other one has ended",
+            )
+        if manager.spool_watch.rival:
+            raise EjbError(
+                Code.CONFLICT,
+                f"another ejbd has this daemon's jobs, on another copy of its database: {manager.spool_watch.rival}",
+                where=place(store.url),
             )
         if beating is not None and beating.lost:
             raise EjbError(
@@ -295,6 +308,7 @@ KEEPING = {
     "backup": "copy the database into a new file, while the daemon runs",
     "restore": "make the database what such a file holds, while no daemon runs",
     "check": "read the whole database: exit code 1 where something is wrong with it",
+    "adopt": "make a copy of a database another site's: its open jobs are left to the daemon that has them",
 }
 
 
@@ -303,6 +317,12 @@ def _keep(options: argparse.Namespace, settings: Settings) -> int:
     from ejbd.store.engine import parse_url, place
 
     url = parse_url(settings.url_of_database)
+    if options.command == "adopt":
+        from ejbd.store.another_site import make_another_site
+
+        left = make_another_site(settings.url_of_database, leave_jobs=options.leave_jobs)
+        print(f"{place(url)} is another site's now; {left} jobs are left to the daemon that has them")
+        return 0
     if options.command == "check":
         faults = backup.check(url)
         print(*(faults or [f"{place(url)} is whole"]), sep="\n")
@@ -353,20 +373,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keeping = {name: commands.add_parser(name, help=told) for name, told in KEEPING.items()}
     for name, command in keeping.items():
         command.add_argument("--config", type=Path, dest="keeping_config")
-        if name != "check":
+        if name in ("backup", "restore"):
             command.add_argument("file", type=Path)
+    keeping["adopt"].add_argument("--leave-jobs", action="store_true", help="also where the database has open jobs")
     keeping["restore"].add_argument("--replace", action="store_true", help="also where the database holds jobs")
     options = parser.parse_args(arguments)
     configure_logging(options.log_level)
     try:
         if options.command == "doctor":
             from ejbd.doctor.checks import examine, examine_moving
+            from ejbd.store.engine import database_file, is_sqlite, parse_url
 
             settings = load(options.doctor_config or options.config)
             if options.build_plugin or options.mpi:
                 findings = examine_moving(settings, build_plugin=options.build_plugin, mpi=options.mpi)
             else:
-                findings = asyncio.run(examine(settings, make_batch(settings), broken_plugins()))
+                url = parse_url(settings.url_of_database)
+                is_set_up = is_sqlite(url) and database_file(url).exists()
+                asked = examine(settings, make_batch(settings), broken_plugins(), is_set_up=is_set_up)
+                findings = asyncio.run(asked)
             if options.json:
                 print(json.dumps([f.to_json() for f in findings]))
             else:

@@ -150,7 +150,7 @@ def _read(manager: ManagerPort, file: _File, offset: int) -> bytes:
 
 async def _read_apart(manager: ManagerPort, file: _File, offset: int) -> bytes:
     try:
-        return await apart(lambda: _read(manager, file, offset))
+        return await apart(lambda: _read(manager, file, offset), user=file.user)
     except TimeoutError:
         message = "the output cannot be read: its file system does not answer"
         raise EjbError(Code.NOT_FOUND, message, where=file.path, transient=True) from None

@@ -32,6 +32,7 @@ _LARGE_ROUTES = (
     "/v1/workflows/check",
 )
 _SINGLE = frozenset({b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"x-ejb-protocol"})
+_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 # Answers are of one caller, and change: nothing on their way keeps them, or takes them for another kind of text.
 _OF_ANSWERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -42,9 +43,9 @@ _OF_JOBS = _JOBS | {"/v1/history"}  # for users that this daemon runs jobs for
 class Guard:
     """Reads the bodies of users that are known and may use the route, and none that is larger than the route can need.
 
-    A body is bounded: by `max_body_bytes` for jobs and workers' reports, 256 KiB for a token that only reads, 64 KiB
-    for the rest. Above that it is refused, by its stated length without reading it and otherwise when it passes that. A
-    bug is answered with a problem document that tells nothing about the inside; the log has it all.
+    A body is bounded: by `max_body_bytes` for jobs, 2 MiB for workers' reports, 256 KiB for a token that only reads,
+    64 KiB for the rest. Above that it is refused, by its stated length without reading it and otherwise when it passes
+    that. A bug is answered with a problem document that tells nothing about the inside; the log has it all.
     """
 
     def __init__(self, app: ASGIApp, manager: ManagerPort) -> None:
@@ -87,6 +88,8 @@ class Guard:
             if _stated_length(scope) > most:
                 raise EjbError(Code.TOO_LARGE, _sentence(most), hint=_TOO_LARGE_HINT)
             _once(scope)
+            if scope["method"] not in _LOOKS:
+                self.manager.refuse_if_closed()
             if scope["method"] in _BODIES and "subjob" not in scope.get("state", {}):
                 caller = await principal_of(Request(scope))
                 most = self._most_of(caller, scope["path"], most)

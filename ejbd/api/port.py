@@ -32,6 +32,10 @@ class ManagerPort(Protocol):
         """Part of a job's output, which must be its user's. Blocks; raises OSError."""
         ...
 
+    def refuse_if_closed(self) -> None:
+        """Raise EjbError where the daemon has not begun: its spool is away, or another daemon's."""
+        ...
+
     def refuse_others(self, user: str) -> None:
         """FORBIDDEN for a user that this daemon does not run jobs for."""
         ...
@@ -48,7 +52,7 @@ class ManagerPort(Protocol):
         """What would be done with such a job now; nothing is kept. BATCH_REFUSED as for :meth:`submit`."""
         ...
 
-    async def check_workflow(self, plan: Asked) -> None:
+    async def check_workflow(self, plan: Asked, user: str) -> None:
         """Raise EjbError where a plan cannot be right, or this site would not take one of its allocations."""
         ...
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ejbd.api.access.allowance import Allowances
 from ejbd.api.access.groups import refuse_another_group
@@ -16,10 +17,32 @@ from ejbd.api.port import ManagerPort
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.spec import WITH_FIELDS
 
-# A thread of their own for texts that take longer to read than a thread costs. However many come, they keep neither the
-# event loop nor the threads of others busy.
-_READER = ThreadPoolExecutor(1, thread_name_prefix="submission-reader")
 _LONG_TEXT = 16_384  # characters, below a millisecond or two
+
+
+class LongTexts:
+    """Threads of their own for texts that take longer to read than a thread costs: `THREADS`, and one of each user.
+
+    However many texts come, they keep neither the event loop nor the threads of others busy. Texts of one user are read
+    one after the other: a text of another user waits for one of each user that came before, at most.
+    """
+
+    THREADS = 2
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="submission-reader")
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def read(self, user: str, body: JobSubmission) -> tuple[Reading, str]:
+        """As :func:`read_submission`."""
+        turn = self._turns.get(user)
+        if turn is None:
+            turn = self._turns[user] = asyncio.Lock()
+        async with turn:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, _read, body)
+
+
+_LONG_TEXTS = LongTexts()
 
 
 def request_of(body: JobSubmission) -> JobRequest:
@@ -55,14 +78,12 @@ def _text(value: str | float) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-async def read_submission(body: JobSubmission) -> tuple[Reading, str]:
-    """The job as it is understood, and the body's :func:`request_hash`; what is long is read off the event loop.
+async def read_submission(body: JobSubmission, user: str) -> tuple[Reading, str]:
+    """The user's job as it is understood, and the body's :func:`request_hash`; what is long is read off the event loop.
 
     Raises EjbError (INVALID) for what could not be run in any way.
     """
-    if _characters(body) <= _LONG_TEXT:
-        return _read(body)
-    return await asyncio.get_running_loop().run_in_executor(_READER, _read, body)
+    return _read(body) if _characters(body) <= _LONG_TEXT else await _LONG_TEXTS.read(user, body)
 
 
 def _read(body: JobSubmission) -> tuple[Reading, str]:
@@ -80,7 +101,7 @@ async def submitted(
     """Store a job; durable when this returns. Raises EjbError where it is refused."""
     refuse_another_group(caller, manager.settings)
     await allowances.submission(caller, manager, body)
-    reading, digest = await read_submission(body)
+    reading, digest = await read_submission(body, caller.user)
     taken = await manager.submit(reading, caller.user, key, digest)
     return JobCreated(
         id=taken.id,

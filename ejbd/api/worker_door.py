@@ -5,8 +5,10 @@ What cannot be proved gets an answer without a proof, which no worker believes (
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +22,8 @@ from ejbd.manager.protocol.proofs import Claim
 from ejbd.manager.protocol.worker_models import PROTOCOL
 
 PREFIX = "/v1/worker/"
+MOST_BYTES = 2 << 20  # of a request: a worker sends what is more one report at a time
+AT_ONCE = 8  # requests of one subjob with a body that are carried out at a time; its others wait
 
 
 class WorkerDoor:
@@ -28,9 +32,10 @@ class WorkerDoor:
     def __init__(self, app: ASGIApp, manager: ManagerPort, max_body_bytes: int) -> None:
         self.app = app
         self.manager = manager
-        self.most = max_body_bytes
+        self.most = min(max_body_bytes, MOST_BYTES)
         self.sessions = proofs.Sessions()
         self._proved_before: OrderedDict[str, str] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
@@ -62,7 +67,14 @@ class WorkerDoor:
         state["subjob"] = claim.subjob
         if (connection := state.get("connection")) is not None:
             connection.is_of(WORKERS)
-        await self.app(scope, _Again(body, receive), answer)
+        if not body:  # it waits for work
+            await self.app(scope, _Again(body, receive), answer)
+            return
+        turn = self._turns.get(claim.subjob)
+        if turn is None:
+            turn = self._turns[claim.subjob] = asyncio.Semaphore(AT_ONCE)
+        async with turn:
+            await self.app(scope, _Again(body, receive), answer)
 
     async def _body(self, receive: Receive) -> bytes | None:
         parts: list[bytes] = []

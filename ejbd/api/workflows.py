@@ -180,7 +180,7 @@ async def submit(
 @router.post("/check")
 async def check(manager: Manager, caller: Caller, body: WorkflowSubmission) -> Checked:
     """Whether the plan can be right, and this site would take its allocations. Nothing is kept."""
-    await manager.check_workflow(body.asked())
+    await manager.check_workflow(body.asked(), caller.user)
     return Checked(ok=True)
 
 

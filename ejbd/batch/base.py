@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from ejbd.batch.process import CommandCount
 from ejbd.core.sitelimits import SiteRules
-from ejbd.core.view import BatchState, ClusterView
+from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.errors import BatchError
 
 _TAG = re.compile(r"ejb-[0-9a-f]{1,32}(?:_[0-9]{1,7})?\.[0-9]{1,9}", re.ASCII)
@@ -29,6 +29,28 @@ def tag_in(comment: str) -> str:
     """The tag that :func:`with_tag` wrote, or "": the last word, where it looks like one of ours."""
     word = comment.strip().rpartition(" ")[2]
     return word if _TAG.fullmatch(word) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a batch job is known by beside its number: a controller that lost its state gives numbers again.
+
+    `tag`: the one that it was submitted with ("": none). `submit_s`: when it was submitted, by the batch system's own
+    clock, as told while its tag was seen (epoch seconds; None: not told). That counts where it bears no tag any more,
+    since users may change comments.
+    """
+
+    tag: str
+    submit_s: float | None = None
+
+    def is_on(self, mark: str, submit_s: float | None) -> bool:
+        """Whether a batch job that is shown with this mark, and was submitted then, is the one that is meant."""
+        if self.tag and mark == self.tag:
+            return True
+        return not _TAG.fullmatch(mark) and submit_s is not None and submit_s == self.submit_s
+
+
+NO_MARKS: Mapping[str, Mark] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +219,9 @@ class BatchSystem(Protocol):
     What acts on a job, or looks for those of one user, gets the user; `observe` and `outcomes` read all users' jobs.
 
     Absence is not an end: a job that is missing from `observe` is unknown until `outcomes` says more.
+
+    What acts on a job takes a number, and does not ask what bears it. Its caller has looked at that just before
+    (:meth:`list_jobs`).
     """
 
     name: str
@@ -232,6 +257,14 @@ class BatchSystem(Protocol):
         """Tag -> batch id of the user's jobs (pending, running or recently ended) with these names; one batch command.
 
         Raises BatchError where the batch system does not answer: only a successful answer proves absence.
+        """
+        ...
+
+    async def list_jobs(self, ids: Sequence[str]) -> Sequence[BatchJobView]:
+        """These batch jobs, and elements of these arrays, as they are at this moment; one batch command.
+
+        A job that is not known is left out, and one that has ended may be. Raises BatchError where the batch system
+        does not answer.
         """
         ...
 
@@ -275,10 +308,11 @@ class BatchSystem(Protocol):
         """
         ...
 
-    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
+    async def outcomes(self, ids: Mapping[str, Path], marks: Mapping[str, Mark] = NO_MARKS) -> dict[str, BatchEnd]:
         """How jobs that are no longer listed ended: batch id -> the exit file that the job writes (may be missing).
 
-        At most one batch command whatever the number of ids. A job that is not known is left out.
+        `marks`, by batch id: an end that the batch system tells of another job under that number is left out. At most
+        one batch command whatever the number of ids. A job that is not known is left out.
         """
         ...
 

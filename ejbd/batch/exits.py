@@ -34,7 +34,7 @@ async def exit_files(
     of_users: dict[str | None, dict[str, Path]] = {}
     for id, path in paths.items():
         of_users.setdefault(user_at(path), {})[id] = path
-    found = await each_apart(partial(_outcomes, of_one, read) for of_one in of_users.values())
+    found = await each_apart((user or "", partial(_outcomes, of_one, read)) for user, of_one in of_users.items())
     return {id: outcome for some in found for id, outcome in (some or {}).items()}
 
 

@@ -14,11 +14,17 @@ from ejbd.batch.base import WorkerScript
 
 _DIGEST = re.compile(r"worker-([0-9a-f]{64})\.pyz")
 # For any Python from 3.8 on. hashlib comes last, since it loads OpenSSL. The worker's shims read the same copy by its
-# number in /proc, so that nothing that changes on the disk afterwards counts.
+# number in /proc, so that nothing that changes on the disk afterwards counts. A spool that is away is waited for.
 _START = """\
-import os, sys
+import os, sys, time
 path, digest = sys.argv[1:3]
-with open(path, "rb") as file: data = file.read(64 << 20)
+for left in range(120, -1, -1):
+    try:
+        with open(path, "rb") as file: data = file.read(64 << 20)
+        break
+    except OSError:
+        if not left: raise
+        time.sleep(1)
 try: from _sha2 import sha256
 except ImportError:
     try: from _sha256 import sha256

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -73,6 +74,27 @@ def settings() -> None:
     output(False, False).line(settings_file().removesuffix("\n"))
 
 
+@admin_app.command("unknown")
+def unknown(
+    context: typer.Context,
+    cancel: Annotated[
+        list[str] | None, typer.Option("--cancel", metavar="JOB", help="Have done with this job, by its id.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the jobs of which it is not known how they ended, or have done with them: they are cancelled then."""
+    out, daemon = output(as_json, False), client(context)
+    for job in cancel or ():
+        daemon.request("POST", f"/v1/jobs/{quote(job, safe='')}/cancel")
+    found = list(daemon.jobs(state="unknown"))
+
+    def human() -> None:
+        rows = [[job["id"], job["user"], job["name"], job["reason"]] for job in found]
+        out.table(["ID", "USER", "NAME", "REASON"], rows)
+
+    out.result({"jobs": found}, human)
+
+
 Config = Annotated[
     MaybePath, typer.Option("--config", metavar="FILE", help="Read this ejbd.toml; which database it is.")
 ]
@@ -106,6 +128,17 @@ def restore(
 def check(config: Config = None) -> None:
     """Read the daemon's whole database. Exit with 1 where something is wrong with it."""
     _ejbd("check", config)
+
+
+@admin_app.command("adopt")
+def adopt(
+    config: Config = None,
+    leave_jobs: Annotated[
+        bool, typer.Option("--leave-jobs", help="Do so where the database has open jobs, too: another daemon has them.")
+    ] = False,
+) -> None:
+    """Make a copy of a daemon's database another site's. No daemon may run on it, and it needs a spool of its own."""
+    _ejbd("adopt", config, *["--leave-jobs"] * leave_jobs)
 
 
 def _ended(one: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from ejbd.plugins.engines import site_engines
 
 LOCAL_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs"})
 ENOUGH_BYTES = 1 << 30
+MARK = "identity.json"  # ejbd/manager/hands/spool.py
 SKEW_S = 2.0
 PYTHON_S = 20.0  # a Python that takes longer to start is none
 WRAPPED_S = 0.05  # a start that is later by so much, and by half as much again as the bare one, is reported
@@ -43,12 +44,20 @@ class Finding:
         return f"{'ok  ' if self.good else 'BAD '} {self.subject}: {self.text}"
 
 
-async def examine(settings: Settings, batch: BatchSystem, broken: Sequence[str] = ()) -> list[Finding]:
+async def examine(
+    settings: Settings, batch: BatchSystem, broken: Sequence[str] = (), *, is_set_up: bool = False
+) -> list[Finding]:
     """Every check; each answers for itself, so that one that fails does not hide the others.
 
-    `broken`: what packages offer and could not be loaded, in sentences.
+    `broken`: what packages offer and could not be loaded, in sentences. `is_set_up`: a daemon has run here before, so
+    that the spool has to be there.
     """
-    findings = [_spool(settings), _shared(settings), examine_python(settings.worker_python), examine_engines(settings)]
+    findings = [
+        _spool(settings, is_set_up),
+        _shared(settings),
+        examine_python(settings.worker_python),
+        examine_engines(settings),
+    ]
     findings += [Finding("plug-in", False, f"{why}; mend or uninstall the package") for why in broken]
     findings.append(await asyncio.to_thread(_clock, settings.spool_dir))
     try:
@@ -70,8 +79,10 @@ def _mails(found: Mailing) -> Finding:
     return Finding(subject, True, f"{found.program} sends them")
 
 
-def _spool(settings: Settings) -> Finding:
+def _spool(settings: Settings, is_set_up: bool = False) -> Finding:
     path = settings.spool_dir
+    if is_set_up and not (path / MARK).exists():
+        return Finding("spool", False, f"{path}: its mark {MARK} is not there; is its file system mounted?")
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path, prefix=".doctor-") as file:
@@ -94,18 +105,26 @@ def _spool(settings: Settings) -> Finding:
 
 
 def _shared(settings: Settings) -> Finding:
-    """Whether the compute nodes can see the spool cannot be proved from here; a local disk surely is not shared."""
-    kind = _file_system(settings.spool_dir)
+    """Whether the compute nodes can see the spools of jobs cannot be proved from here; a local disk surely is not
+    shared. With a helper these are the users' own, and the daemon's may be on a disk of its machine."""
+    path, subject, key = settings.spool_dir, "spool is shared", "spool"
+    if settings.identity == "helper":
+        path, subject, key = (
+            Path(settings.helper.spool.partition("%u")[0]),
+            "users' spools are shared",
+            "[helper] spool",
+        )
+    kind = _file_system(path)
     if settings.traits.one_host:
-        return Finding("spool is shared", True, f"{kind}: the embedded cluster's nodes are this machine")
+        return Finding(subject, True, f"{kind}: the embedded cluster's nodes are this machine")
     if kind in LOCAL_FILE_SYSTEMS:
         return Finding(
-            "spool is shared",
+            subject,
             False,
-            f"{settings.spool_dir} is on {kind}, a file system of this machine; put it where all nodes see it "
+            f"{path} is on {kind}, a file system of this machine; let {key} be where all nodes see it "
             "(fine only if all nodes are this machine)",
         )
-    return Finding("spool is shared", True, f"{settings.spool_dir} is on {kind}")
+    return Finding(subject, True, f"{path} is on {kind}")
 
 
 def _file_system(path: Path) -> str:

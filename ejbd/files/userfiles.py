@@ -13,7 +13,8 @@ import errno
 import os
 import stat
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -25,10 +26,15 @@ PATIENCE_S = 10.0
 MOST_STUCK = 32  # threads that wait for file systems which do not answer
 IDLE_S = 10.0  # that a thread waits for another look
 
+OF_ONE = MOST_STUCK // 4  # of them, that one user's files may keep; further looks at that user's files wait
+WAIT_S = 0.02  # between two tries to have one of these
+
 AT_ONCE = 8  # users for which files are read side by side
 
 T = TypeVar("T")
 _stuck = threading.BoundedSemaphore(MOST_STUCK)
+_of_users: Counter[str] = Counter()  # threads at work, by user
+_counting = threading.Lock()
 _idle: deque[SimpleQueue[Callable[[], None]]] = deque()  # threads with nothing to do, the latest last
 os.register_at_fork(after_in_child=_idle.clear)  # none of them is in a child
 
@@ -78,34 +84,62 @@ def read_plain(
 def within(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
     """What `work` returns, from a thread of its own. Raises TimeoutError where it does not come back in time."""
     try:
-        return _begin(work).result(patience_s)
+        return begin_apart(work).result(patience_s)
     except FutureTimeout:
         raise TimeoutError(errno.ETIMEDOUT, "the file system does not answer") from None
 
 
-async def apart(work: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
-    """:func:`within` for the event loop, which goes on meanwhile."""
-    return await asyncio.wait_for(asyncio.wrap_future(_begin(work)), patience_s)
+async def apart(work: Callable[[], T], patience_s: float = PATIENCE_S, user: str = "") -> T:
+    """:func:`within` for the event loop, which goes on meanwhile. `user`: the one with the files ("": not known)."""
+    until_s = time.monotonic() + patience_s
+    while not _has_share(user):
+        if time.monotonic() >= until_s:
+            raise TimeoutError(errno.ETIMEDOUT, f"the files of {user} do not come")
+        await asyncio.sleep(WAIT_S)
+    return await asyncio.wait_for(asyncio.wrap_future(_begin(work, user)), max(0.0, until_s - time.monotonic()))
 
 
-async def each_apart(works: Iterable[Callable[[], T]]) -> list[T | None]:
-    """What each returns, side by side, some at a time; None of what does not come back in time."""
+async def each_apart(works: Iterable[tuple[str, Callable[[], T]]]) -> list[T | None]:
+    """What each returns, side by side, some at a time, beside its user; None of what does not come back in time."""
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def one(work: Callable[[], T]) -> T | None:
+    async def one(user: str, work: Callable[[], T]) -> T | None:
         async with turns:
             try:
-                return await apart(work)
+                return await apart(work, user=user)
             except TimeoutError:
                 return None
 
-    return list(await asyncio.gather(*map(one, works)))
+    return list(await asyncio.gather(*(one(user, work) for user, work in works)))
 
 
-def _begin(work: Callable[[], T]) -> Future[T]:
+def begin_apart(work: Callable[[], T]) -> Future[T]:
+    """Begin `work` in a thread that counts for no user. Raises TimeoutError where too many threads are stuck."""
+    _has_share("")
+    return _begin(work, "")
+
+
+def _has_share(user: str) -> bool:
+    """Whether there is a thread for one more look at this user's files, which is counted then."""
+    with _counting:
+        if user and _of_users[user] >= OF_ONE:
+            return False
+        _of_users[user] += 1
+        return True
+
+
+def _give_back(user: str) -> None:
+    with _counting:
+        _of_users[user] -= 1
+        if not _of_users[user]:
+            del _of_users[user]
+
+
+def _begin(work: Callable[[], T], user: str) -> Future[T]:
     """In a thread that is not waited for at the end of the process, as those of an executor are."""
     room = _stuck
     if not room.acquire(blocking=False):
+        _give_back(user)
         raise TimeoutError(errno.ETIMEDOUT, "too many file systems do not answer")
     future: Future[T] = Future()
 
@@ -118,6 +152,7 @@ def _begin(work: Callable[[], T]) -> Future[T]:
             _answer(future, result=result)
         finally:
             room.release()
+            _give_back(user)
 
     try:
         todo = _idle.pop()

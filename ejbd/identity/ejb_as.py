@@ -10,6 +10,8 @@ given up for good before any request is read. Lines of JSON go in and come out: 
 
 import base64
 import ctypes
+import fnmatch
+import glob
 import json
 import os
 import pwd
@@ -30,6 +32,7 @@ from typing import Any
 
 MOST_LINE, MOST_READ, MOST_SAID = 32 << 20, 8 << 20, 64 << 20
 MOST_REQUESTS, MOST_SESSIONS, IDLE_S, READ_OUT_S, MOST_COMMAND_S = 10000, 256, 60, 2, 120
+MOST_SESSION_S, FULL_S = 600, 0.2  # the caller ends a session after a minute, and a command has two
 USER, PART = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", r"(?!\.\.?$)[^/\0]{1,255}"
 TEXT, ABSOLUTE, VARIABLE, UNREAD = r"[^\0]*", r"/[^\0]{0,4096}", r"[^=\0]{1,4096}", "it cannot be read: %s"
 # Of a batch job, and what may be said for a command: how it reads times.
@@ -149,6 +152,33 @@ def become(user: pwd.struct_passwd, no_new_privs: bool) -> None:
 # -- as the user ---------------------------------------------------------------------------------------------------
 
 
+def find_files(cwd: str, patterns: Sequence[str], most: int, seconds: float) -> list[list[float]]:
+    """As a shell finds files below `cwd`: of each pattern the number of matches, and the first and the last time of
+    change (epoch seconds; 0 of none). Raises Refused beyond `most` names in all, or so many seconds."""
+    left, until_s = most, time.monotonic() + seconds
+
+    def walk(at: str, parts: list[str]) -> Iterator[float]:
+        nonlocal left
+        wild = glob.has_magic(parts[0])
+        with suppress(OSError):
+            for name in (entry.name for entry in os.scandir(at)) if wild else parts[:1]:
+                left -= 1
+                refuse(left < 0 or time.monotonic() > until_s, "more than %d names, or %g s" % (most, seconds))
+                path = os.path.join(at, name)
+                if wild and (not fnmatch.fnmatchcase(name, parts[0]) or (name[0] == "." and parts[0][0] != ".")):
+                    continue
+                if parts[1:]:
+                    yield from walk(path, parts[1:])
+                    continue
+                with suppress(OSError):
+                    yield os.stat(path).st_mtime
+
+    of_each = [
+        list(walk("/" if one[:1] == "/" else cwd, re.sub("/+", "/", one).lstrip("/").split("/"))) for one in patterns
+    ]
+    return [[len(times), min(times, default=0.0), max(times, default=0.0)] for times in of_each]
+
+
 class Session:
     """What is done for one user: files below the spool, and batch commands."""
 
@@ -165,7 +195,9 @@ class Session:
         what = "?"
         try:
             request = json.loads(line)
-            verb = need("prepare|submit|cancel|update|put|read|remove|test_only", request["verb"], "the verb")
+            verb = need(
+                "prepare|submit|cancel|update|put|read|find|touch|remove|test_only", request["verb"], "the verb"
+            )
             what = " ".join([verb] + ["%s=%.200r" % (name, request[name]) for name in LOGGED if name in request])
             self.log(what)
             return {"ok": True, **(getattr(self, verb)(request) or {})}
@@ -254,6 +286,21 @@ class Session:
             return {"data": base64.b64encode(data).decode(), "mtime": found.st_mtime}
         finally:
             os.close(file)
+
+    def find(self, request: Request) -> Request:
+        """Of each pattern of files, below `cwd`, how many match it, and when the oldest and newest changed."""
+        patterns, cwd = words(TEXT, request["patterns"], "a pattern"), need(ABSOLUTE, request["cwd"], "the folder")
+        most, seconds = number(request["most"], "most", 1, 1 << 30), number(request["seconds"], "seconds", 1, IDLE_S)
+        try:
+            return {"found": find_files(cwd, patterns, most, seconds)}
+        except Refused as error:
+            return {"over": str(error)}
+
+    def touch(self, request: Request) -> None:
+        """Make an empty file of the user's, and the folder that it is in; one that is there stays as it is."""
+        path = need(ABSOLUTE, request["path"], "the path")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY, 0o666))
 
     def remove(self, request: Request) -> None:
         with self.place(request["path"]) as (at, name):
@@ -364,18 +411,23 @@ def serve(config: dict[str, Any]) -> None:
 def begun() -> bool:
     """Whether this process is a session. Behind a listening socket each child is, and what forks them comes back only
     when another file is in this one's place: the socket unit then starts that one."""
-    door, mine, living = socket.socket(fileno=os.dup(0)), os.stat(__file__).st_ctime_ns, 0
+    door, mine, living = socket.socket(fileno=os.dup(0)), os.stat(__file__).st_ctime_ns, dict[int, float]()
     serving = bool(door.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     while serving and os.stat(__file__).st_ctime_ns == mine:
-        while living and os.waitpid(-1, 0 if living >= MOST_SESSIONS else os.WNOHANG)[0]:
-            living -= 1
+        for pid in [pid for pid, since_s in living.items() if time.monotonic() - since_s > MOST_SESSION_S]:
+            os.kill(pid, signal.SIGKILL)  # its user has stopped it: else it would be over
+        while living and (ended := os.waitpid(-1, os.WNOHANG)[0]):
+            del living[ended]
+        if len(living) >= MOST_SESSIONS:
+            time.sleep(FULL_S)
+            continue
         if select.select([door], [], [], IDLE_S)[0] and os.stat(__file__).st_ctime_ns == mine:
             with door.accept()[0] as end:
-                if os.fork() == 0:
+                if (pid := os.fork()) == 0:
                     os.dup2(end.fileno(), 0)
                     os.dup2(end.fileno(), 1)
                     return True
-            living += 1
+            living[pid] = time.monotonic()
     return not serving
 
 

@@ -28,6 +28,7 @@ PATIENCE_S = 10.0  # for an answer about files; batch commands have their own ti
 KEPT_S = 15.0  # a session without work is ended; ejb-as itself would do it after a minute
 LASTS_S = 60.0  # then the account is looked at anew: it may have expired, or have other groups
 IDLE_EACH = 2  # sessions that may have no work, for each that may have some; ejb-as takes up to 256 in all
+LOOK_AGAIN_S = 0.02  # whether one of a user's threads has come free
 MOST_REQUESTS = 5000  # of a session; ejb-as takes twice as many
 SILENT_S = (15.0, 60.0, 300.0)  # a user is not asked for so long where its sessions do not answer
 _ONCE = frozenset({"submit"})  # what must not be asked again where the answer was lost
@@ -121,6 +122,7 @@ class Helper:
         self._idle: dict[str, list[_Session]] = {}
         self._of_user = max(1, sessions // 4)
         self._at_work: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()  # threads of the event loop's requests, by user
         self._changed = threading.Condition(self._lock)
         self._silent: dict[str, _Trouble] = {}
         self._threads = ThreadPoolExecutor(sessions, thread_name_prefix="ejb-as")
@@ -169,9 +171,31 @@ class Helper:
         return base64.b64decode(answer["data"]), float(answer["mtime"])
 
     async def asked(self, user: str, verb: str, *, answer_s: float, **fields: Any) -> Answer:
-        """:meth:`ask` for the event loop. What is under way when the caller is cancelled goes on to its end."""
-        work = partial(self.ask, user, verb, answer_s=answer_s, **fields)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """:meth:`ask` for the event loop. What is under way when the caller is cancelled goes on to its end.
+
+        A user has as many threads as sessions: further requests for that user wait for one here.
+        """
+        until_s = time.monotonic() + answer_s
+        while not self._has_thread(user):
+            if time.monotonic() >= until_s:
+                raise UsersSessionsAway(user, f"all {self._of_user} sessions that it may have are at work")
+            await asyncio.sleep(LOOK_AGAIN_S)
+        work = self._threads.submit(partial(self.ask, user, verb, answer_s=answer_s, **fields))
+        work.add_done_callback(lambda _: self._thread_ends(user))
+        return await asyncio.wrap_future(work)
+
+    def _has_thread(self, user: str) -> bool:
+        with self._lock:
+            if self._asked[user] >= self._of_user:
+                return False
+            self._asked[user] += 1
+            return True
+
+    def _thread_ends(self, user: str) -> None:
+        with self._lock:
+            self._asked[user] -= 1
+            if not self._asked[user]:
+                del self._asked[user]
 
     def examined(self) -> tuple[str, bool, str]:
         """A check for `ejb doctor`: it answers, and refuses to act for root."""

@@ -8,7 +8,7 @@ timer, the batch system, workers and users.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import TellsChanges
+from ejbd.errors import EjbError
 from ejbd.manager.facts.placing.checkpointing import recent_offers
 from ejbd.manager.listening.calls import WorkerCalls
 from ejbd.manager.listening.hearing import LISTEN_S, Hearing
 from ejbd.manager.poll.looks import Looks
 from ejbd.manager.poll.neighbours import Neighbours
 from ejbd.manager.poll.poller import Poller
+from ejbd.manager.poll.restored import adopt_known
 from ejbd.manager.requests.condition import Condition
 from ejbd.manager.requests.entrance import Entrance
 from ejbd.manager.requests.jobs import JobRequests
@@ -32,15 +34,14 @@ from ejbd.manager.service.hindsight import Hindsight
 from ejbd.manager.service.mailer import Mailer
 from ejbd.manager.service.news import News
 from ejbd.manager.service.pruning import prune
+from ejbd.manager.service.spool_watch import SpoolWatch
 from ejbd.manager.service.telemetry import Telemetry
 from ejbd.manager.tasks.acting import Acting
 from ejbd.manager.tasks.every import every
 from ejbd.manager.tasks.flowing import Flowing
 from ejbd.manager.tasks.lookout import Lookout
 from ejbd.manager.world import World
-from ejbd.store import marks
-from ejbd.store.models import Job, Subjob, Worker
-from ejbd.store.states import TERMINAL_JOB
+from ejbd.store.models import Worker
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
@@ -50,14 +51,15 @@ TELL_S = 2.0  # between two tries to tell workers where the daemon is, where a s
 class Manager:
     """The daemon without its network: its parts, each given what it needs, and what the API asks of them.
 
-    `start` begins to poll; `stop` ends without harm to any job.
+    `start` begins to poll; `stop` ends without harm to any job. `on_rival` is called where it has to end for another.
     """
 
     def __init__(self, world: World) -> None:
         settings, store, batch = world.settings, world.store, world.batch
         self.settings, self.store, self.world = settings, store, world
         self.telemetry = Telemetry(batch.command_counts)
-        self.watch = Health(settings, store)
+        self.spool_watch = SpoolWatch(world, lambda: self.on_rival())
+        self.watch = Health(settings, store, spool=self.spool_watch.fault)
         self.acting = Acting(world, self.watch)
         self.hearing = Hearing(world.clock, world.memory.seen)
         self.looks = Looks(settings.poll_s, settings.limits.early_looks)
@@ -75,6 +77,7 @@ class Manager:
         self.prune = partial(prune, world)
         self._mailer = Mailer(settings, store, batch, world.clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.on_rival: Callable[[], None] = lambda: None
         self._serve()
 
     def _serve(self) -> None:
@@ -103,17 +106,34 @@ class Manager:
 
         condition = Condition(self.world, self.poller, self.watch, self._no_task_acts)
         self.faults, self.health = condition.faults, condition.health
+        self.refuse_if_closed = self.world.refuse_if_closed
         self.wait_for_events = self.news.wait_for_events
         self.between_polls = self.poller.between
 
     async def start(self) -> None:
-        """Prepare the spool, take up what an earlier daemon left, and begin to poll."""
+        """Look for the spool, and begin. Where it is away, or another daemon's, only health is told until it is not."""
+        await self._try_spool(first=True)
+        self._begin("health", self.watch.watch(self._try_spool))
+
+    async def _try_spool(self, *, first: bool = False) -> None:
+        await self.spool_watch.look(first=first)
+        if self.spool_watch.is_open and "executor" not in self._tasks:
+            if self.spool_watch.later is not None:
+                await self._adopt_known(self.spool_watch.later)
+            if self.spool_watch.later is None:
+                await self._begin_work()
+
+    async def _adopt_known(self, later: int) -> None:
+        try:
+            await adopt_known(self.world, await self.world.batch.observe(), later)
+        except EjbError as error:
+            self.world.closed = error  # and it is tried again
+        else:
+            self.world.closed = self.spool_watch.later = None
+
+    async def _begin_work(self) -> None:
+        """Take up what an earlier daemon left, and begin to poll."""
         world, store, batch = self.world, self.store, self.world.batch
-        world.spool.prepare()
-        database, new = await store.write(marks.identity)
-        expected = await store.read(_with_files)
-        world.spool.claim_for(database, new, world.hands.in_own(expected))
-        world.hands.begin(expected.values(), database)
         await store.write(self.recover)
         await self._mailer.begin()
         store.on_commit(self.woken)
@@ -129,8 +149,7 @@ class Manager:
         self._begin("hearing", every(LISTEN_S, self.hearing.listen))
         self._begin("times-of-day", DayTimes(self.settings, store, world.clock, self.prune).run())
         self._begin("hindsight", self.hindsight.run())
-        self._begin("spool-speed", self._try_spool())
-        self._begin("health", self.watch.watch())
+        self._begin("spool-speed", self._measure_spool())
         self._begin("mails", self._mailer.run())
         self._begin("telling", every(TELL_S, self._tell_workers))
 
@@ -147,9 +166,10 @@ class Manager:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self.acting.executor.stop()
         await self.world.batch.close()
+        await self.spool_watch.end()
 
     def publish(self, url: str) -> None:
-        """Tell workers where to find this daemon."""
+        """Tell workers where to find this daemon, once it has begun."""
         self.world.hands.publish(self.settings.advertise_url or url)
 
     def recover(self, session: Session) -> None:
@@ -174,13 +194,6 @@ class Manager:
     async def _tell_workers(self) -> None:
         await asyncio.to_thread(self.world.hands.tell)
 
-    async def _try_spool(self) -> None:
+    async def _measure_spool(self) -> None:
         """How fast the spool is, for as long as no checkpoint has told."""
         self.world.spool_speed = await asyncio.to_thread(self.world.spool.measure_speed)
-
-
-def _with_files(session: Session) -> dict[str, str]:
-    """Jobs that are not over and of which the batch system has had something, each with its user."""
-    query = select(Job.id, Job.user).join(Subjob, Subjob.job_id == Job.id)
-    found = session.execute(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None)))
-    return {row.id: row.user for row in found}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem
 from ejbd.config import Settings
 from ejbd.core.view import ClusterView
+from ejbd.errors import Code, EjbError
 from ejbd.identity.sessions import Helper
 from ejbd.manager.facts.clock import SteadyClock
 from ejbd.manager.facts.context import Context, Overridden
@@ -41,7 +44,8 @@ class World:
 
     `view`: as the last poll saw the cluster, at `looked_s` once it was stored. `ahead_s`: by how much the machine's
     clock was set forward in this daemon's life. `one_user`: the owner of all jobs (None: each is its own user's).
-    `spool_speed`: as the daemon itself has measured it.
+    `spool_speed`: as the daemon itself has measured it. `bare_spool`: the spool where its mark is not asked for.
+    `database`: what the spool's mark has to say ("": it was not looked at yet). `closed`: why nothing is begun yet.
     """
 
     def __init__(
@@ -62,7 +66,11 @@ class World:
         self.clock = clock or SteadyClock()
         self.runs_as = runs_as or pwd.getpwuid(os.geteuid()).pw_name
         self.one_user = self.runs_as if helper is None else None
-        self.spool = Spool(settings.spool_dir, OWN_FILES if prove is None else FencedFiles(OWN_FILES, prove))
+        self._prove_lead = prove
+        self.bare_spool = Spool(settings.spool_dir, OWN_FILES if prove is None else FencedFiles(OWN_FILES, prove))
+        self.spool = Spool(settings.spool_dir, FencedFiles(OWN_FILES, self._prove_spool, self._spool_answers))
+        self.database = ""
+        self.closed: EjbError | None = None
         self.hands = Hands(self.spool) if helper is None else UsersHands(self.spool, helper, prove)
         self.view: ClusterView | None = None
         self.looked_s: float | None = None
@@ -91,6 +99,23 @@ class World:
             looked_s=self.looked_s,
             overridden=self._overridden,
         )
+
+    def refuse_if_closed(self) -> None:
+        """Raise EjbError where this daemon has not begun: its spool is away, or another daemon's."""
+        if self.closed is not None:
+            raise self.closed
+
+    def _prove_spool(self) -> None:
+        if self._prove_lead is not None:
+            self._prove_lead()
+        if self.spool.trouble:
+            raise EjbError(Code.SPOOL, self.spool.trouble, where=str(self.spool.root), transient=True)
+        if self.database:
+            self.bare_spool.require_mark(self.database)
+
+    def _spool_answers(self, path: Path) -> None:
+        if self.spool.is_silent:
+            raise TimeoutError(errno.ETIMEDOUT, "the file system does not answer", str(path))
 
     def shift(self, by_s: float) -> None:
         """The machine's clock was set, and the rows and the memory are shifted."""

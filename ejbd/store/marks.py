@@ -1,5 +1,5 @@
-"""What a database says about itself: which one it is, which daemon writes, up to which event mails were sent, and when
-other jobs were noted last."""
+"""What a database says about itself: which one it is, which daemon writes, where its spool is, up to which event mails
+were sent, and when other jobs were noted last."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from ejbd.store.models import Event, Mark
 
 DATABASE, TERM, MAILED, BEAT, OTHERS = "database", "term", "mailed", "beat", "others"
+SPOOL, SIGN = "spool", "sign"
 
 
 def identity(session: Session) -> tuple[str, bool]:
@@ -21,6 +22,26 @@ def identity(session: Session) -> tuple[str, bool]:
     session.add(Mark(name=DATABASE, value=secrets.token_hex(8)))
     session.flush()
     return session.get_one(Mark, DATABASE).value, True
+
+
+def spool(session: Session) -> str:
+    """The folder that was set up as this database's spool; "" where none was."""
+    found = session.get(Mark, SPOOL)
+    return "" if found is None else found.value
+
+
+def set_spool(session: Session, folder: str) -> None:
+    session.merge(Mark(name=SPOOL, value=folder))
+
+
+def next_sign(session: Session) -> int:
+    """The number of the next sign of life in the spool. The database has each number before the spool does."""
+    found = session.get(Mark, SIGN)
+    if found is None:
+        found = Mark(name=SIGN, value="0")
+        session.add(found)
+    found.value = str(int(found.value) + 1)
+    return int(found.value)
 
 
 def next_term(session: Session) -> int:

@@ -168,6 +168,7 @@ class Subjob(Base):
     worker_secret: Mapped[str] = mapped_column(String(64), default="")  # docs/worker-protocol.md: what proves
     created_s: Mapped[float]
     submit_s: Mapped[float | None]
+    told_submit_s: Mapped[float | None]  # the same by the batch system's clock, as told while its tag was seen
     start_s: Mapped[float | None]
     end_s: Mapped[float | None]  # planned while running, actual afterwards
     heard_s: Mapped[float | None]  # when its workers have said that it runs, until a poll shows it

@@ -90,10 +90,11 @@ class Told(NamedTuple):
 K = EventKind
 CATALOGUE: dict[EventKind, Told] = {
     K.JOB_RECEIVED: Told("stored; nothing asked of the batch system yet", JobReceived),
+    K.JOB_ADOPTED: Told("found in the spool, where the database was restored from an older copy", Reason),
     K.JOB_WAITING: Told("J0 is queued and no rank runs; after a setback: again", JobStep),
     K.JOB_RUNNING: Told("ranks, or the script, run", JobStep),
     K.JOB_ENDING: Told("the application is over; output is collected and subjobs are given back", JobStep),
-    K.JOB_UNKNOWN: Told("passed through, and gone from the batch system: how it ended may still be learnt", JobStep),
+    K.JOB_UNKNOWN: Told("gone from the batch system: how it ended is not known, and may still be learnt", JobStep),
     K.JOB_COMPLETED: Told("it ended well", JobStep),
     K.JOB_FAILED: Told("it ended, and not well", JobStep),
     K.JOB_TIMEOUT: Told("its time was up", JobStep),

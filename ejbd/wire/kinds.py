@@ -117,6 +117,7 @@ class EventKind(StrEnum):
 
     # A job. Its states, and what is reported or asked of it.
     JOB_RECEIVED = "job.received"
+    JOB_ADOPTED = "job.adopted"
     JOB_WAITING = "job.waiting"
     JOB_RUNNING = "job.running"
     JOB_ENDING = "job.ending"

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fakes.daemon import FAST, Daemon, until
+from tests.fakes.daemon import FAST, Daemon, first_line, until
 from tests.integration.slurm_clusters import SlurmCluster
 
 POLL_S = 1.0
@@ -28,8 +28,7 @@ FORTY = Path(__file__).resolve().parents[1] / "forty"
 # Stands in for every program that the forty scripts start: says who it is and what it was given, and does its steps.
 # It can be moved by the `application` engine.
 STAND_IN = """\
-#!{python}
-import os, signal, sys, time
+{first_line}import os, signal, sys, time
 asked = []
 signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
 env = os.environ
@@ -227,7 +226,7 @@ def pair(folder: Path, cluster: SlurmCluster, settings: Mapping[str, str] | None
     programs = folder / "bin"
     programs.mkdir(parents=True)
     for name in PROGRAMS:
-        (programs / name).write_text(textwrap.dedent(STAND_IN).format(python=sys.executable))
+        (programs / name).write_text(textwrap.dedent(STAND_IN).format(first_line=first_line()))
         (programs / name).chmod(0o755)
     toml = f'batch = "slurm"\npoll_s = {POLL_S}\nworker_python = "{sys.executable}"\n{FAST}'
     toml = toml.replace("alone_after_s = 0", "alone_after_s = 60")  # J0 runs without workers what nothing can move

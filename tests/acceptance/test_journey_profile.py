@@ -78,7 +78,7 @@ def test_it_starts_narrow_widens_twice_and_its_result_is_the_same(tmp_path: Path
     try:
         site.fill()
         daemon.start()
-        text = script(f"cd {case}\nsrun {ranks} {sys.executable} {PROGRAM} {STEPS} 0.2", tmp_path, engine)
+        text = script(f"cd {case}\nsrun {ranks} '{sys.executable}' '{PROGRAM}' {STEPS} 0.2", tmp_path, engine)
         widths = widened(daemon, site, text)
         assert widths[0] == 2 and widths == sorted(set(widths)) and len(widths) >= 3, widths
         assert (case / "result.txt").read_text() == total(STEPS), "bit for bit what one rank alone makes"
@@ -156,7 +156,7 @@ def test_beside_other_jobs_of_a_real_slurm_it_ends_before_the_rigid_job_begins(
     case = tmp_path / "case"
     case.mkdir()
     steps, env = 300, {}
-    launch = f"srun -n $SLURM_NTASKS {sys.executable} {PROGRAM} {steps} 0.12"
+    launch = f"srun -n $SLURM_NTASKS '{sys.executable}' '{PROGRAM}' {steps} 0.12"
     if mpi:
         field = request.getfixturevalue("field")
         launch = f"mpirun -np $SLURM_NTASKS {field} {CELLS} {steps} 120000"
@@ -273,7 +273,7 @@ def test_on_an_idle_slurm_it_grows_beyond_its_ranks_and_gives_that_back_to_the_f
     case, steps = tmp_path / "case", 400
     case.mkdir()
     text = f"#!/bin/sh\n#SBATCH -n 2 -t 5 -o {tmp_path}/out.txt\n#EJB engine=auto ntasks-max=6 restartable\n"
-    text += f"cd {case}\nsrun -n $SLURM_NTASKS {sys.executable} {PROGRAM} {steps} 0.25\n"
+    text += f"cd {case}\nsrun -n $SLURM_NTASKS '{sys.executable}' '{PROGRAM}' {steps} 0.25\n"
     daemon = Daemon(tmp_path, site.toml, {**site.environment, "EJB_PROFILES": str(tmp_path / "profiles")})
     try:
         daemon.start()
@@ -309,7 +309,7 @@ def test_by_its_profile_it_makes_way_for_what_waits_goes_on_and_leaves_a_node_th
     case, steps = tmp_path / "case", 260
     case.mkdir()
     text = f"#!/bin/sh\n#SBATCH -n 8 -t 2 -o {tmp_path}/out.txt\n#EJB engine=auto restartable\n"
-    text += f"cd {case}\nsrun -n $SLURM_NTASKS {sys.executable} {PROGRAM} {steps} 0.6\n"
+    text += f"cd {case}\nsrun -n $SLURM_NTASKS '{sys.executable}' '{PROGRAM}' {steps} 0.6\n"
     daemon = Daemon(tmp_path, site.toml, {**site.environment, "EJB_PROFILES": str(tmp_path / "profiles")})
     try:
         block = cluster.sbatch("-N", "2", "-n", "4", "--nodelist=n[1-2]", "-t", "6", script="sleep 900")

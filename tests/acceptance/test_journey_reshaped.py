@@ -29,7 +29,7 @@ def test_it_starts_on_what_is_free_widens_and_ends_on_all_it_asked_for(tmp_path:
         daemon.start()
         script = (
             "#!/bin/sh\n#SBATCH -n 8 -t 2 -o out.txt\n#EJB engine=application widths=any restartable\n"
-            f"export PACE=0.5\nsrun {sys.executable} {program}\n"
+            f"export PACE=0.5\nsrun '{sys.executable}' '{program}'\n"
         )
         job = daemon.submit(script=script, ranks=8, time="2:00", overrides={})
         daemon.wait_event(job, "epoch.running", 1)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.daemon import Daemon, until
+from tests.fakes.daemon import Daemon, first_line, until
 from tests.fakes.slurm_commands import UNREACHABLE, FaultyCommands
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, slurm_cluster
 
@@ -175,7 +175,7 @@ def test_a_job_submits_the_next_by_the_link_of_sbatchs_name(place: Place) -> Non
     links = place.folder / "links"
     links.mkdir()
     ejb = links / "sbatch"
-    ejb.write_text(f"#!{sys.executable}\nimport sys\nsys.argv[0] = 'sbatch'\nfrom ejbd.cli.main import main\nmain()\n")
+    ejb.write_text(f"{first_line()}import sys\nsys.argv[0] = 'sbatch'\nfrom ejbd.cli.main import main\nmain()\n")
     ejb.chmod(0o755)
     place.write("next.sh", "#!/bin/bash\n#SBATCH -n 1 -t 2\ntouch came\n")
     place.write("first.sh", f"#!/bin/bash\n#SBATCH -n 1 -t 2\n{ejb} next.sh\n")

@@ -66,9 +66,9 @@ def test_lines_of_many_ranks_stay_whole_and_in_their_places(site: Site) -> None:
         #!/bin/bash
         #SBATCH -n 16 -t 2
         echo begin
-        srun {sys.executable} chatter.py 100
+        srun "{sys.executable}" chatter.py 100
         echo middle >&2
-        srun -n 2 {sys.executable} chatter.py 2
+        srun -n 2 "{sys.executable}" chatter.py 2
         for i in 1 2 3; do echo out $i; echo err $i >&2; done
         printf 'no newline at the end'
         """
@@ -183,7 +183,7 @@ def test_what_a_launch_cannot_be(site: Site) -> None:
         go srun
         srun_later() {{ srun -n 1 sleep 2; }}
         eval 'srun_later &'; sleep 0.5
-        go {sys.executable} -c 'import subprocess; raise SystemExit(subprocess.call(["srun", "true"]))'
+        go "{sys.executable}" -c 'import subprocess; raise SystemExit(subprocess.call(["srun", "true"]))'
         wait $!
         echo "first $?"
         """,
@@ -423,7 +423,7 @@ def test_a_large_environment(site: Site) -> None:
     script = f"""\
         #!/bin/bash
         #SBATCH -n 2 -t 2
-        srun -n 2 {sys.executable} -c '
+        srun -n 2 "{sys.executable}" -c '
         import json, os
         print(json.dumps({{n: v for n, v in os.environ.items() if n[:4] in ("VARI", "ONE")}}))'
         """

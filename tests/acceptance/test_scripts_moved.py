@@ -35,7 +35,7 @@ def others(site: Site) -> Iterator[Others]:
 
 def heat(steps: int, name: str, size: int = 8) -> str:
     """A launch line; each rank computes for 50 ms a step while two share a processor."""
-    return f"srun -n {size} {sys.executable} {HEAT} --size 16 --steps {steps} --pace 25ms --result {name}"
+    return f'srun -n {size} "{sys.executable}" "{HEAT}" --size 16 --steps {steps} --pace 25ms --result {name}'
 
 
 def epochs(site: Site, id: str) -> list[tuple[int, int, str]]:
@@ -136,7 +136,7 @@ def test_a_restartable_script_is_started_again_behind_its_launches(site: Site, o
         srun -n 2 sh -c 'exit 3'
         echo "the second launch ended with $?"
         srun -n 2 echo redirected > redirected.txt
-        srun {sys.executable} counter.py {steps}
+        srun "{sys.executable}" counter.py {steps}
         echo "code $?"
         cat redirected.txt
         srun -n 2 echo last

@@ -59,7 +59,7 @@ def test_an_ordinary_script_grows_and_runs_once(site: Site, cluster: SlurmCluste
         #SBATCH --output=%x-%j.txt
         #EJB engine=application
         echo preamble $MINE; echo body >> grows.txt
-        srun {sys.executable} {HEAT} --size 16 --steps 500 --pace 10ms --result grown
+        srun "{sys.executable}" "{HEAT}" --size 16 --steps 500 --pace 10ms --result grown
         echo "code $?"
         mpirun -np 2 hostname
         srun -n 2 sh -c 'exit 3'
@@ -95,7 +95,7 @@ def test_a_restartable_script_follows_its_ranks_to_j0(
         #EJB restartable engine=application lambda=0
         echo body >> again.txt
         srun -n 2 sh -c 'echo rank >> again.txt'
-        srun {sys.executable} counter.py 400
+        srun "{sys.executable}" counter.py 400
         echo "code $?"
         """
     )

@@ -16,7 +16,7 @@ from tests.acceptance.test_users_slurm import Site, processes_of, uid
 from tests.fakes.daemon import FAST, Daemon, until
 from tests.fakes.pbs.site import PbsSite, pbs_site
 from tests.fakes.socketunit import PYTHON, SocketUnit
-from tests.integration.users import People, as_user, missing_users, people
+from tests.integration.users import People, as_user, missing_users, people, skip_in_closed_folder
 
 pytestmark = [
     pytest.mark.xdist_group("users-pbs"),
@@ -61,6 +61,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[PbsUsers]:
     if request.param != "openpbs" and os.environ.get("EJB_TEST_PBS") != "all":
         pytest.skip("two users on a second dialect take half a minute: EJB_TEST_PBS=all runs it")
     dialect, _, maui = request.param.partition("-")
+    skip_in_closed_folder()
     with people() as users, pbs_site(dialect, maui=bool(maui), nodes=4, cpus=2, users=True) as pbs:
         made = PbsUsers(pbs, users)
         made.daemon.start()

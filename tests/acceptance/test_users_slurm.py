@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from tests.fakes import field_profile
 from tests.fakes.daemon import FAST, HEAT, Daemon, until
 from tests.fakes.socketunit import PYTHON, SocketUnit
 from tests.integration.slurm_clusters import SlurmCluster, missing_slurm, shared_cluster
-from tests.integration.users import People, as_user, missing_users, people
+from tests.integration.users import People, as_user, missing_users, people, skip_in_closed_folder
 
 pytestmark = [
     pytest.mark.slurm,
@@ -94,6 +96,7 @@ spool = "{users.spool}"
 def site() -> Iterator[Site]:
     if reason := missing_slurm():
         pytest.skip(reason)
+    skip_in_closed_folder()
     with people() as users, shared_cluster(4, 2, "--profile=multiuser") as cluster:
         made = Site(cluster, users)
         made.daemon.start()
@@ -162,6 +165,61 @@ def test_the_jobs_of_two_users_at_once_are_each_their_own(site: Site) -> None:
     assert service == {uid(site.users.service)}, "the daemon has what is the daemon's"
     database = list(site.daemon.state.glob("ejbd.sqlite*"))
     assert database and all(path.stat().st_mode & 0o077 == 0 for path in database)
+
+
+_STREAMS = """
+import socket, sys, time
+held = []
+for _ in range(32):
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].connect(sys.argv[1])
+    held[-1].sendall(b"GET /v1/jobs/%s/logs?follow=true HTTP/1.1\\r\\nHost: ejbd\\r\\n\\r\\n" % sys.argv[2].encode())
+print("open", flush=True)
+time.sleep(600)
+"""
+
+
+def test_workflows_stopped_sessions_and_streams_of_one_user_keep_no_other_waiting(site: Site) -> None:
+    """Mallory's eight workflows look through a tree without end; 32 streams wait behind sessions that are stopped.
+    Bob's home is closed to the daemon, and the inputs of bob's workflow are in it."""
+    bob, mallory = site.users.bob, site.users.mallory
+    plan = "workflow: {stages: {a: {command: %s, tasks: 1, walltime: 1, inputs: ['%s'], elastic: false}}}"
+
+    def send(user: str, command: str, inputs: str) -> str:
+        body = {"plan": plan % (command, inputs), "cwd": str(site.users.home(user)), "env": {"PATH": os.defpath}}
+        status, answer = site.ask(user, "POST", "/v1/workflows", body)
+        assert status in (200, 201), answer
+        return str(answer["id"])
+
+    def state() -> tuple[str, str]:
+        answer = site.ask(bob, "GET", f"/v1/workflows/{flow}")[1]
+        return answer["state"], answer["reason"]
+
+    home = site.users.home(mallory)
+    as_user(mallory, ["sh", "-c", f"cd {home} && mkdir -p t && for n in $(seq 40); do ln -s . t/$n; done"])
+    for _ in range(8):
+        send(mallory, "'true'", "t/*/*/*/*/*/*/nomatch")
+    as_user(bob, ["touch", str(site.users.home(bob) / "input.txt")])
+    flow = send(bob, "'echo done'", "in*.txt")
+    until(lambda: state()[0] == "completed", f"bob's has not ended: {state()}", 60)
+    job = site.submit(bob, "echo", "of bob's", ntasks=1, elastic="off")
+    site.daemon.wait(job, timeout_s=120)
+    endless = site.submit(mallory, "sleep", "600", ntasks=1, elastic="off")
+    words = [PYTHON, "-IS", "-c", _STREAMS, site.socket, endless]
+    found = pwd.getpwnam(mallory)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, user=found.pw_uid, group=found.pw_gid, env={}) as streams:
+        try:
+            assert streams.stdout is not None and streams.stdout.readline() == b"open\n"
+            answers, end_s = [], time.monotonic() + 8.0
+            while time.monotonic() < end_s:
+                mine = [str(one.pid) for one in site.unit.sessions() if one.uids().real == found.pw_uid]
+                as_user(mallory, ["kill", "-STOP", *mine]) if mine else None
+                answers.append(site.ask(bob, "GET", f"/v1/jobs/{job}/logs"))
+            assert mine, "none was stopped"
+            assert set(answers) == {(200, "of bob's\n")}
+        finally:
+            streams.kill()
+    site.ask(mallory, "DELETE", f"/v1/jobs/{endless}")
 
 
 @pytest.mark.nightly("unit/test_manager_profile.py has profiles that are sent in the fake world")

@@ -14,7 +14,7 @@ from tests.acceptance.test_users_slurm import Site, processes_of, uid
 from tests.fakes.daemon import FAST, Daemon
 from tests.fakes.socketunit import PYTHON
 from tests.integration.slurm_clusters import missing_slurm, shared_cluster
-from tests.integration.users import missing_users, people
+from tests.integration.users import missing_users, people, skip_in_closed_folder
 
 pytestmark = [
     pytest.mark.slurm,
@@ -45,6 +45,7 @@ worker_python = "{PYTHON}"
 def site() -> Iterator[Alone]:
     if reason := missing_slurm():
         pytest.skip(reason)
+    skip_in_closed_folder()
     with people() as users, shared_cluster(4, 2, "--profile=multiuser") as cluster:
         made = Alone(cluster, users)
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript
+from ejbd.batch.base import NO_MARKS, BatchEnd, Identity, Mailing, Mark, SubmitRequest, WorkerScript
 from ejbd.batch.process import CommandCount
 from ejbd.core.sitelimits import SiteRules
 from ejbd.core.view import (
@@ -76,6 +77,7 @@ class MemoryBatch:
         self.chains = False  # it waits for a job by its number, as Slurm does
         self.node_memory_mb = self.node_free_mb = 0  # what each has, and has free (0: all of it)
         self.reserves = Reservations.PROCESSORS
+        self.starts_on: tuple[str, ...] = ("n1",)  # nodes of whatever starts
         self.node_processors = 0  # 0: one node has all processors; else they are on nodes of so many, filled in order
 
     def of(self, tag: str) -> BatchJobView:
@@ -110,7 +112,7 @@ class MemoryBatch:
             state=BatchState.RUNNING,
             start_s=self.clock(),
             end_s=self.clock() + length,
-            nodes=("n1",),
+            nodes=self.starts_on,
             planned_start_s=None,
         )
 
@@ -125,6 +127,17 @@ class MemoryBatch:
 
     def forget(self, tag: str) -> None:
         del self.jobs[self.of(tag).id]
+
+    def give_again(self, *, user: str = "ada", **told: Any) -> list[str]:
+        """The controller has lost its state: each number is a stranger's job by now, submitted at this moment.
+
+        It bears no tag, and runs. `told`: what else a listing shows of it.
+        """
+        now = self.clock()
+        for id, job in self.jobs.items():
+            stranger = BatchJobView(id, "stranger", user, job.queue, BatchState.RUNNING, 1, 600.0, submit_s=now)
+            self.jobs[id] = replace(stranger, start_s=now, end_s=now + 600, nodes=("n1",), **told)
+        return list(self.jobs)
 
     async def submit_again(self, id: str) -> str:
         """A second batch job of the same request, as by a submission that was thought lost."""
@@ -209,6 +222,10 @@ class MemoryBatch:
         self._call("find", identity)
         return {j.name: j.id for j in self.jobs.values() if j.name in tags}
 
+    async def list_jobs(self, ids: Sequence[str]) -> list[BatchJobView]:
+        self._call("list")
+        return [self.jobs[id] for id in ids if id in self.jobs]
+
     async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
         self._call(f"cancel {' '.join(ids)}", identity)
         for id in ids:
@@ -278,7 +295,7 @@ class MemoryBatch:
             raise self.refuse_changes
         self.jobs[id] = replace(self.jobs[id], state=BatchState.HELD, start_s=None, end_s=None, nodes=())
 
-    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
+    async def outcomes(self, ids: Mapping[str, Path], marks: Mapping[str, Mark] = NO_MARKS) -> dict[str, BatchEnd]:
         self._call("outcomes")
         return {}
 

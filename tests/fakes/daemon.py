@@ -259,3 +259,10 @@ def ordinary(tag: str, processors: int, walltime_s: float, folder: Path, script:
         workdir=folder,
         output=folder / f"{tag}.out",
     )
+
+
+def first_line() -> str:
+    """The first line of a program for this Python; several lines, for the shell, where the path has a space."""
+    if " " not in sys.executable:
+        return f"#!{sys.executable}\n"
+    return f"#!/bin/sh\n'''exec' \"{sys.executable}\" \"$0\" \"$@\"\n' '''\n"

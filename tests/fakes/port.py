@@ -111,6 +111,9 @@ class FakeManager:
     def read_output(self, user: str, path: str, most: int, offset: int) -> bytes:
         return Hands(Spool(Path("/nowhere"))).output(user, path, most, offset)
 
+    def refuse_if_closed(self) -> None:
+        """It has begun."""
+
     def refuse_others(self, user: str) -> None:
         if self.runs_as is not None and user != self.runs_as:
             raise EjbError(Code.FORBIDDEN, f"this daemon runs jobs as {self.runs_as!r} and you are {user!r}")
@@ -138,7 +141,7 @@ class FakeManager:
         await self.announce()
         return Accepted(*answer, elastic, why, job.notes if elastic else ())
 
-    async def check_workflow(self, plan: Asked) -> None:
+    async def check_workflow(self, plan: Asked, user: str) -> None:
         read_plan(plan.text, plan.file)
 
     async def submit_workflow(self, plan: Asked, user: str, key: str | None) -> tuple[str, bool]:

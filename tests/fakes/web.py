@@ -83,13 +83,25 @@ def submit(server: ApiServer, user: str, name: str = "heat", cwd: str = "/", **v
 
 def runs(server: ApiServer, job: str, batch_id: str, nodes: list[str], processors: int) -> None:
     """A subjob of a job that runs."""
-    values = {"batch_id": batch_id, "nodes": nodes, "processors": processors, "start_s": time.time() - 600}
+    values = {
+        "batch_id": batch_id,
+        "tag": f"of-{batch_id}",
+        "nodes": nodes,
+        "processors": processors,
+        "start_s": time.time() - 600,
+    }
     server.run(server.store.write(lambda session: session.add(subjob_row(job, 1, **values))))
 
 
 def waits(server: ApiServer, job: str, batch_id: str, processors: int) -> None:
     """A J0 of a job that waits."""
-    values = {"batch_id": batch_id, "processors": processors, "role": "placeholder", "state": "pending"}
+    values = {
+        "batch_id": batch_id,
+        "tag": f"of-{batch_id}",
+        "processors": processors,
+        "role": "placeholder",
+        "state": "pending",
+    }
     server.run(server.store.write(lambda session: session.add(subjob_row(job, 0, **values))))
 
 
@@ -120,5 +132,6 @@ def batch_job(id: str, nodes: list[str], processors: int, **values: object) -> B
         "start_s": now - 600,
         "end_s": now + 3000,
         "nodes": tuple(nodes),
+        "tag": f"of-{id}",
     }
     return BatchJobView(id, f"secret-{id}", "eve", "main", processors=processors, **(given | values))  # type: ignore[arg-type]

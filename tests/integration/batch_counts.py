@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from ejbd.batch.pbs import PbsBatch
 from ejbd.batch.slurm import SlurmBatch
 from ejbd.config import Elasticity, QueueSettings, Settings
 from ejbd.manager.jobspec import JobRequest, Overrides, read
@@ -54,17 +55,24 @@ def occupy(cluster: SlurmCluster) -> str:
 @asynccontextmanager
 async def elastic_manager(cluster: SlurmCluster, folder: Path) -> AsyncIterator[tuple[Manager, SlurmBatch]]:
     """A manager whose polls are the caller's: its own timer rests."""
+    batch = cluster.batch()
+    async with manager_on(batch, folder) as manager:
+        yield manager, batch
+
+
+@asynccontextmanager
+async def manager_on(batch: SlurmBatch | PbsBatch, folder: Path) -> AsyncIterator[Manager]:
+    """The same on any adapter."""
     queues = {"default": QueueSettings(elasticity=Elasticity.ON)}
-    settings = Settings(state_dir=folder, batch="slurm", poll_s=3600, queues=queues)
+    settings = Settings(state_dir=folder, batch=batch.name, poll_s=3600, queues=queues)
     store = Store(settings.url_of_database)
     try:
         store.acquire_single_writer()
         store.upgrade()
-        batch = cluster.batch()
         manager = Manager(World(settings, store, batch))
         await manager.start()
         try:
-            yield manager, batch
+            yield manager
         finally:
             await manager.stop()
     finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from ClusterShell.NodeSet import NodeSet
 
-from ejbd.batch.base import AsAsked, BatchSystem, Identity, SubmitRequest, WorkerScript
+from ejbd.batch.base import AsAsked, BatchSystem, Identity, Mark, SubmitRequest, WorkerScript
 from ejbd.batch.local import LocalBatch
 from ejbd.batch.local.client import Client
 from ejbd.batch.pbs import PbsBatch
@@ -319,6 +319,15 @@ async def test_find_by_tag(batch: Site) -> None:
     assert await batch.adapter.find(ME, tags) == {"ejb-a1": ended, "ejb-a2": running, "ejb-a3": pending}
     assert await batch.adapter.find(ME, ["ejb-none"]) == {}
     assert await batch.adapter.find(ME, []) == {}
+    shown = await batch.adapter.list_jobs([running, pending, "999999"])
+    assert {job.id: (job.mark, job.user) for job in shown} == {
+        running: ("ejb-a2", ME.user),
+        pending: ("ejb-a3", ME.user),
+    }
+    assert await batch.adapter.list_jobs(["999999"]) == [] and await batch.adapter.list_jobs([]) == []
+    none = batch.folder / "no exit file"
+    assert ended in await batch.adapter.outcomes({ended: none}, {ended: Mark("ejb-a1")})
+    assert await batch.adapter.outcomes({ended: none}, {ended: Mark("ejb-f.0", 1.0)}) == {}, "a stranger's by then"
 
 
 async def test_what_a_job_submits_itself_bears_nothing_of_its_own(batch: Site) -> None:

@@ -8,8 +8,10 @@ import os
 import pwd
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,6 +23,8 @@ from ejbd.batch.slurm import SlurmBatch
 from ejbd.errors import BatchError, Code, EjbError, SubmitOutcomeUnknown
 from ejbd.identity.sessions import Helper, NoAnswer
 from ejbd.manager.hands.files import UsersFiles
+from ejbd.manager.hands.hands import UsersHands
+from ejbd.manager.hands.spool import Spool
 from tests.fakes.daemon import ordinary
 from tests.fakes.socketunit import PYTHON, SocketUnit
 from tests.integration.users import People, as_user, change, missing_users, people
@@ -95,6 +99,55 @@ def test_each_users_files_are_that_users_own_and_out_of_others_reach(site: Site)
         site.helper.read(other, 10, site.users.alice)  # by its whole path, as alice
     with pytest.raises(ValueError):
         site.files(site.users.alice).put(other / "x", b"")
+
+
+def test_what_a_workflow_needs_of_files_is_seen_and_made_as_its_user(site: Site) -> None:
+    """Homes are closed to the service user, and its own folder to the users."""
+    hands = UsersHands(Spool(site.users.folder / "own"), site.helper)
+    alice, bob, service = site.users.alice, site.users.bob, site.users.service
+    home = site.users.home(alice)
+    as_user(alice, ["touch", str(home / "input.txt")])
+    (site.users.home(service) / "database").touch()
+    assert as_user(service, ["ls", str(home)]).returncode != 0
+    assert [found[0] for found in hands.find_files(alice, str(home), ["in*", f"../{service}/data*"])] == [1, 0]
+    assert [found[0] for found in hands.find_files(bob, "/", [f"{home}/in*"])] == [0]
+    hands.make_empty_file(alice, home / ".flows" / "a.go")
+    assert (home / ".flows" / "a.go").stat().st_uid == pwd.getpwnam(alice).pw_uid
+    for path in (home / ".flows" / "b.go", site.users.home(service) / "c.go"):
+        with pytest.raises(PermissionError):
+            hands.make_empty_file(bob, path)
+    assert hands.read_file(alice, home / "input.txt", 9) == b""
+    with pytest.raises(OSError):
+        hands.read_file(bob, home / "input.txt", 9)
+
+
+def test_sessions_that_their_user_has_stopped_are_killed_in_the_end_and_keep_no_other_waiting(site: Site) -> None:
+    program = site.unit.program
+    plain = program.read_text()
+    look: dict[str, Any] = {"cwd": "/", "patterns": ["etc"], "most": 9, "seconds": 9}
+    fresh = Helper(Path(), site.unit.command(), site.users.spool)
+    try:
+        program.unlink()
+        program.write_text(plain.replace("MOST_SESSION_S, FULL_S = 600", "MOST_SESSION_S, FULL_S = 1"))
+        program.chmod(0o755)
+        fresh.ask(site.users.alice, "prepare")  # what forked the old ones sees the new file
+        for _ in range(3):
+            fresh.ask(site.users.mallory, "find", **look)
+            (stopped,) = [one for one in site.unit.sessions() if one.username() == site.users.mallory]
+            assert as_user(site.users.mallory, ["kill", "-STOP", str(stopped.pid)]).returncode == 0
+            with pytest.raises(NoAnswer):
+                fresh.ask(site.users.mallory, "find", answer_s=1.0, **look)
+            fresh._silent.clear()
+            assert fresh.ask(site.users.bob, "prepare")["ok"] and fresh.ask(site.users.alice, "prepare")["ok"]
+            end_s = time.monotonic() + 60
+            while stopped in site.unit.sessions():
+                assert time.monotonic() < end_s
+                Helper(Path(), site.unit.command(), site.users.spool).ask(site.users.bob, "prepare")
+    finally:
+        program.unlink()
+        program.write_text(plain)
+        program.chmod(0o755)
+        fresh.close()
 
 
 def test_a_batch_command_has_its_users_ids_and_nothing_of_roots(site: Site) -> None:

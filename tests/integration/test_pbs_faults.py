@@ -9,14 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from ejbd.batch.base import SubmitRequest
 from ejbd.batch.pbs import PbsBatch
 from ejbd.core.room.windows import windows
 from ejbd.core.view import BatchState, ClusterView
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
+from ejbd.manager.jobspec import JobRequest, Overrides, read
+from ejbd.store.models import Intent, Job, Subjob
+from ejbd.store.states import IntentState
+from ejbd.wire.kinds import IntentKind
 from tests.fakes.me import ME
 from tests.fakes.pbs.site import PbsSite, pbs_site
+from tests.integration.batch_counts import manager_on
 from tests.integration.pbs_clusters import REAL, PbsCluster, real_ones
 
 pytestmark = pytest.mark.xdist_group("pbs-faults")  # one process brings up the sites
@@ -143,6 +149,44 @@ async def test_a_job_that_the_server_forgot_is_told_by_its_exit_file_alone(site:
     assert await batch(site).outcomes({id: tmp_path / "exit"}) == {}
     (tmp_path / "exit").write_text("3\n")
     assert (await batch(site).outcomes({id: tmp_path / "exit"}))[id].exit_code == 3
+
+
+async def test_a_server_with_an_older_state_gives_numbers_to_strangers_which_nothing_reaches(
+    site: PbsSite, tmp_path: Path
+) -> None:
+    """Two jobs wait; the server comes back without them, and other jobs get their numbers."""
+    adapter = batch(site)
+    blocker = await adapter.submit(ME, request(tmp_path, "ejb-b10c.0", 16))
+    await seen(adapter, blocker, BatchState.RUNNING)
+    state, wait = site.state(), "#!/bin/sh\nsleep 300\n"
+    over = Overrides(ntasks="2", time="10", elastic="off")
+    asked = JobRequest(cwd=str(tmp_path), script=wait, env={"PATH": "/usr/bin:/bin"}, overrides=over)
+    async with manager_on(adapter, tmp_path / "daemon") as manager:
+        jobs = [(await manager.submit(read(asked), manager.world.runs_as, None, "")).id for _ in range(2)]
+        deadline = time.monotonic() + 60
+        while len(site.numbers()) < 3:
+            assert time.monotonic() < deadline, "they were not submitted"
+            await asyncio.sleep(0.05)
+        await manager.poller.poll()
+        site.kill()
+        site.start(state)
+        words = ("qsub", "-N", "job", "-l", "walltime=600")
+        strangers = [site.run(*words, stdin=wait, cwd=tmp_path).stdout.strip() for _ in range(2)]
+        before = [site.stored(id) for id in strangers]
+        await manager.hold(jobs[0], "me")
+        await manager.cancel(jobs[1], "me")
+        for _ in range(2):
+            await manager.poller.poll()
+            await asyncio.sleep(0.5)
+        shown = await manager.store.read(lambda s: {one.job_id: one.batch_id for one in s.scalars(select(Subjob))})
+        states = await manager.store.read(lambda s: {job.id: job.state for job in s.scalars(select(Job))})
+        acts = await manager.store.read(
+            lambda s: s.scalars(select(Intent).where(Intent.kind != IntentKind.SUBMIT)).all()
+        )
+    assert sorted(filter(None, shown.values())) == strangers
+    assert [site.stored(id) for id in strangers] == before
+    assert {act.state for act in acts} == {IntentState.DONE, IntentState.FAILED}
+    assert states[jobs[0]] == "waiting" and states[jobs[1]] in ("ending", "cancelled")
 
 
 async def test_a_job_deleted_behind_our_back_was_cancelled(any_site: PbsSite | PbsCluster, tmp_path: Path) -> None:

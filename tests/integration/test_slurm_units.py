@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ejbd.batch.base import SubmitRequest
+from ejbd.batch.base import Mark, SubmitRequest
 from ejbd.batch.slurm import SlurmBatch
 from ejbd.core.room.windows import windows
 from ejbd.core.shapes import UNLIMITED
@@ -140,3 +140,8 @@ async def test_where_accounts_are_kept_they_tell_how_jobs_ended(accounting_slurm
     }
     assert outcomes[failed].exit_code == 7
     assert batch.commands.counts["squeue"].calls == before
+    submit_s = (await seen(batch, failed, lambda job: True)).submit_s
+    assert submit_s is not None
+    (one,) = (ids := {failed: tmp_path / "no exit file"})
+    assert one in await batch.outcomes(ids, {one: Mark("ejb-a1.0", submit_s)})
+    assert await batch.outcomes(ids, {one: Mark("ejb-a1.0", submit_s - 60)}) == {}, "the number was given again"

@@ -87,4 +87,7 @@ def test_the_commands_and_their_exit_codes(tmp_path: Path) -> None:
     code, said = admin("check")
     assert code == 1 and "cannot be read" in said
     assert admin("restore", str(copy), "--replace")[0] == 0
+    code, said = admin("adopt")
+    assert code == 4 and "--leave-jobs" in said
+    assert admin("adopt", "--leave-jobs")[0] == 0 and admin("adopt")[0] == 0
     assert admin("check") == (0, f"sqlite+pysqlite:///{tmp_path / 'ejbd.sqlite'} is whole\n")

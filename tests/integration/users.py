@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -12,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 NAMES = ("alice", "bob", "mallory")
 
@@ -65,6 +68,13 @@ def people() -> Iterator[People]:
         for user in (*users, service):
             _shadow("userdel", "--force", user, check=False)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def skip_in_closed_folder() -> None:
+    """Where the checkout is closed to other users (root's home), the service user cannot read the worker's sources."""
+    for folder in Path(__file__).resolve().parents:
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            pytest.skip(f"{folder} is closed to other users, whom this test's daemon is to act for")
 
 
 def change(user: str, *options: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ejbd.api.app import create_app
+from ejbd.api.worker_door import AT_ONCE, MOST_BYTES
 from ejbd.config import Settings
 from ejbd.manager.protocol import proofs
 from tests.fakes.port import WORKER_SECRET, WORKER_SUBJOB, FakeManager, new_store
@@ -62,7 +64,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_registering(world: World) -> None:
     answer = await world.client.post("/v1/worker/register", json=REGISTRATION)
     assert answer.json() == {"worker": "w1", "heartbeat_s": 5.0, "poll_s": 20.0}
-    assert world.manager.registered == [REGISTRATION | {"dmtcp": None, "age_s": None}]
+    assert world.manager.registered == [REGISTRATION | {"dmtcp": None, "age_s": None, "accepted": 0}]
 
 
 @pytest.mark.parametrize("change", [{"processors": "4"}, {"processors": 0}, {"more": 1}, {"node": ""}, {"pid": None}])
@@ -225,6 +227,38 @@ async def test_a_secret_that_held_is_looked_up_again_where_it_holds_no_more(
     secrets["abc.1"] = None
     assert (await world.client.post("/v1/worker/register", json=REGISTRATION)).status_code == 401
     assert asked == ["abc.1"] * 4
+
+
+async def test_many_requests_of_one_subjob_keep_no_other_waiting(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty at once, none of which comes to an end, are eight for the manager; another subjob's goes on."""
+    released, begun = asyncio.Event(), list[str]()
+
+    async def reports(subjob: str, worker: str, told: list[dict[str, Any]]) -> int:
+        begun.append(subjob)
+        if subjob == WORKER_SUBJOB:
+            await released.wait()
+        return 1
+
+    async def secret(subjob: str) -> str:
+        return WORKER_SECRET
+
+    monkeypatch.setattr(world.manager, "worker_reports", reports)
+    monkeypatch.setattr(world.manager, "subjob_secret", secret)
+
+    async def send(subjob: str) -> int:
+        auth = Proving(subjob, WORKER_SECRET)
+        async with httpx.AsyncClient(transport=world.transport, base_url="http://ejbd", auth=auth) as client:
+            body = {"worker": "w1", "reports": REPORTS}
+            return (await client.post("/v1/worker/reports", json=body)).status_code
+
+    flood = [asyncio.create_task(send(WORKER_SUBJOB)) for _ in range(30)]
+    assert await asyncio.wait_for(send("another.1"), 30) == 200
+    await asyncio.sleep(0.2)
+    assert begun.count(WORKER_SUBJOB) == AT_ONCE
+    released.set()
+    assert await asyncio.gather(*flood) == [200] * 30
+    large = await world.client.post("/v1/worker/reports", content=b" " * (MOST_BYTES + 1))
+    assert large.status_code == 413
 
 
 async def test_the_workers_proof_is_no_users(world: World) -> None:

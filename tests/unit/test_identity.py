@@ -86,7 +86,7 @@ def test_a_number_that_a_user_makes_sbatch_say_makes_no_other_users_batch_job_it
         return BatchJobView(id, "x", user, "batch", BatchState.PENDING, 1, submit_s=5.0)
 
     def subjob(job: str, id: str) -> Any:
-        return SimpleNamespace(job_id=job, tag=f"ejb-{job}.0", batch_id=id, submit_s=10.0, stays=False)
+        return SimpleNamespace(job_id=job, tag=f"ejb-{job}.0", batch_id=id, told_submit_s=5.0, stays=False)
 
     jobs: Any = {"a": SimpleNamespace(user="alice"), "b": SimpleNamespace(user="mallory")}
     roster = Roster(jobs, {"a": [subjob("a", "1")], "b": [subjob("b", "1"), subjob("b", "2"), subjob("b", "3")]})

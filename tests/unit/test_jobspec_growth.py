@@ -121,7 +121,7 @@ def test_a_long_script_is_read_off_the_event_loop(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("ejbd.api.submission.read", watched)
     script = "#!/bin/bash\n#SBATCH -n 4 -t 5\n" + "# nothing\n" * 40_000
-    asyncio.run(read_submission(JobSubmission(cwd="/", script=script)))
+    asyncio.run(read_submission(JobSubmission(cwd="/", script=script), "ada"))
     assert readers and readers[0].startswith("submission-reader")
 
 

@@ -254,6 +254,7 @@ async def test_a_job_that_was_cancelled_while_the_daemon_was_away_is_cancelled_h
 
 async def test_a_script_that_is_cancelled_at_the_batch_system_is_told_so_and_not_as_lost(live: LiveWorld) -> None:
     """Its worker leaves before the batch system has said why; the one on another node is told to leave, too."""
+    live.batch.starts_on = ("n1", "n2")
     job, worker = await on_j0(live, SCRIPT)
     other = Worker(live, f"{job}.0", 1, node="n2")
     await other.register()

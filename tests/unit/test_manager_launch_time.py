@@ -70,6 +70,7 @@ async def late_on_the_second_node(live: LiveWorld, late_s: float) -> tuple[str, 
     job = await live.submit(engine="application", walltime_s=1000.0)
     subjob = f"{job}.0"
     await live.poll()
+    live.batch.starts_on = ("n1", "n2")
     live.batch.start(f"ejb-{subjob}")
     await live.poll()
     first, second = Worker(live, subjob, 8), Worker(live, subjob, 8, node="n2")

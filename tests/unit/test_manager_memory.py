@@ -23,13 +23,13 @@ async def test_what_is_read_does_not_change_while_it_is_read(tmp_path: Path, sto
         context.fitting["batch", str(number)] = float(number)
         context.auto_on[f"queue-{number}"] = True
         context.seen[f"worker-{number}"] = float(number)
-        context.offers.append((f"n{number}", {}))
+        context.memory.offers[f"user-{number}"] = ()
         context.promises.standing[str(number)] = promise
         context.promises.in_vain[str(number)] = 1.0
 
     await store.write(lambda s: learn(live.manager.world.context(s), 1))
     reads: Context = await store.read(lambda s: live.manager.world.context(s))
-    six = reads.fitting, reads.auto_on, reads.seen, reads.offers, reads.promises.standing, reads.promises.in_vain
+    six = reads.fitting, reads.auto_on, reads.seen, reads.memory.offers, reads.promises.standing, reads.promises.in_vain
     begun = [iter(one) for one in six]
     first = [next(one) for one in begun]
     await store.write(lambda s: learn(live.manager.world.context(s), 2))

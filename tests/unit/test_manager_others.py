@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from ejbd.batch.base import BatchEnd
+from ejbd.batch.base import NO_MARKS, BatchEnd, Mark
 from ejbd.batch.pbs import openpbs, torque
 from ejbd.batch.pbs.states import number_of
 from ejbd.core.hindsight import Kept, Submitted
@@ -142,8 +142,9 @@ async def test_what_came_and_went_while_the_daemon_was_away_is_asked_for_or_unkn
     live.batch.others = [live.batch.others[2], late]
     asked: list[list[str]] = []
 
-    async def outcomes(ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
+    async def outcomes(ids: Mapping[str, Path], marks: Mapping[str, Mark] = NO_MARKS) -> dict[str, BatchEnd]:
         asked.append(list(ids))
+        assert marks == {id: Mark("", before) for id in ids}, "what else got the number is another job"
         return {"7": BatchEnd(COMPLETED, 0, before + 50, "accounting")}
 
     live.batch.outcomes = outcomes  # type: ignore[method-assign]
@@ -165,7 +166,7 @@ async def test_a_batch_system_that_does_not_tell_ends_keeps_no_poll(live: LiveWo
     await live.poll()
     live.batch.others = []
 
-    async def outcomes(ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
+    async def outcomes(ids: Mapping[str, Path], marks: Mapping[str, Mark] = NO_MARKS) -> dict[str, BatchEnd]:
         raise BatchError("sacct does not answer", transient=True)
 
     live.batch.outcomes = outcomes  # type: ignore[method-assign]

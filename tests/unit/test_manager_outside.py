@@ -11,10 +11,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from ejbd.config import Elasticity
-from ejbd.core.view import BatchJobView, BatchState
-from ejbd.manager.facts.tags import is_ours
+from ejbd.core.view import BatchState
 from ejbd.manager.rules.looks import observe
-from ejbd.store.models import Subjob
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld, Worker
 
@@ -374,12 +372,3 @@ async def test_a_subjob_that_is_not_listed_is_lost_when_its_workers_are_silent_a
     for _ in range(3):
         await live.poll(live.settings.limits.missing_grace_s, heartbeats=False)
     assert live.subjobs(job)[1].state in ("lost", "failed")
-
-
-def test_a_batch_job_with_a_subjobs_id_and_another_mark_is_not_the_subjob() -> None:
-    seen = BatchJobView("7", "a name", "ada", "batch", BatchState.RUNNING, 4, submit_s=100.0, tag="ejb-x.1")
-    assert is_ours(seen, Subjob(tag="ejb-x.1", submit_s=100.0))
-    assert not is_ours(seen, Subjob(tag="ejb-x.2", submit_s=100.0))
-    changed = replace(seen, tag="", name="mine")
-    assert is_ours(changed, Subjob(tag="ejb-x.2", submit_s=100.0)), "its comment was changed: by its age"
-    assert not is_ours(changed, Subjob(tag="ejb-x.2", submit_s=90.0))

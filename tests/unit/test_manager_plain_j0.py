@@ -255,7 +255,7 @@ async def test_what_nodes_offer_has_to_be_known_first_where_the_engine_is_ejbs_c
     spec = {**PLAIN, "engine": "auto"}
     job = await waiting(live, spec)
     assert live.job(job).engine == "none" and not order(live, job)["at_once"]
-    live.manager.world.memory.offers.append(("n1", {"engines": ["none"]}))
+    live.manager.world.memory.offers["ada"] = (("n1", {"engines": ["none"]}),)
     assert order(live, await waiting(live, spec))["at_once"]
 
 

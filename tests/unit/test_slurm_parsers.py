@@ -309,7 +309,7 @@ def test_garbage_is_counted(text: str) -> None:
         assert rows or unparsed or not junk.strip("\n")
     for junk in (text, f"NodeName={text}", NODES_TEXT.replace("MIXED", text)):
         SHOW_NODES.parse(junk)
-    commands.Sacct(["1"]).parse(text)
+    commands.Sacct(["1"], SEPARATOR).parse(text)
     commands.ShowConfig().parse(text)
 
 
@@ -387,15 +387,27 @@ def test_times_and_hosts() -> None:
 
 
 def test_sacct() -> None:
-    text = (
-        "7|COMPLETED|0:0|2026-11-21T09:48:29\n8|CANCELLED by 0|0:15|2026-11-21T09:48:29\n9|RUNNING|0:0|Unknown\nbad\n"
+    rows = (
+        ("7", "COMPLETED", "0:0", "2026-11-21T09:48:29", "2026-11-21T09:40:00", "mine | own ejb-1.0"),
+        ("7", "FAILED", "1:0", "2026-11-21T09:59:00", "2026-11-21T09:50:00", ""),  # the number was given again
+        ("8", "CANCELLED by 0", "0:15", "2026-11-21T09:48:29", "2026-11-21T09:40:00", "two\nlines ejb-2.0"),
+        ("9", "RUNNING", "0:0", "Unknown", "2026-11-21T09:40:00", ""),
     )
-    found, unparsed = commands.Sacct(["7", "8", "9"]).parse(text)
-    assert unparsed == 1
-    assert {id: (o.state, o.exit_code, o.end_s, o.source) for id, o in found.items()} == {
-        "7": (BatchState.COMPLETED, 0, at("09:48:29"), "accounting"),
-        "8": (BatchState.CANCELLED, 143, at("09:48:29"), "accounting"),
-    }
+    text = "".join("|sep|".join(row) + "\n" for row in rows)
+    found, unparsed = commands.Sacct(["7", "8", "9"], "|sep|").parse(text)
+    assert unparsed == 1, "the second line of a comment"
+    assert [(one.id, one.tag, one.submit_s) for one in found] == [
+        ("7", "ejb-1.0", at("09:40:00")),
+        ("7", "", at("09:50:00")),
+        ("8", "", at("09:40:00")),
+        ("9", "", at("09:40:00")),
+    ]
+    ends = [one.end for one in found if one.end is not None]
+    assert [(end.state, end.exit_code, end.end_s, end.source) for end in ends] == [
+        (BatchState.COMPLETED, 0, at("09:48:29"), "accounting"),
+        (BatchState.FAILED, 1, at("09:59:00"), "accounting"),
+        (BatchState.CANCELLED, 143, at("09:48:29"), "accounting"),
+    ]
 
 
 def test_what_anybodys_jobs_wait_for() -> None:

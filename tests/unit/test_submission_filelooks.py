@@ -31,9 +31,9 @@ class Counted:
         self.folder = folder / "config" / "ejb" / "profiles"
         self.folder.mkdir(parents=True)
 
-        async def counted(work: Any, patience_s: float) -> Any:
+        async def counted(work: Any, patience_s: float, user: str) -> Any:
             self.begun += 1
-            return await apart(work, patience_s)
+            return await apart(work, patience_s, user)
 
         patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
         patch.setattr("ejbd.manager.submission.filelooks.apart", counted)

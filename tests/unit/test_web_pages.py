@@ -206,8 +206,8 @@ def test_the_checks_are_for_administrators(server: ApiServer, otto: httpx.Client
 
 def test_a_hostile_name_stays_text(server: ApiServer, ada: httpx.Client) -> None:
     job = submit(server, "ada", HOSTILE)
-    runs(server, job, "88", ["n3"], 8)
-    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("88", ["n3"], 8)))
+    runs(server, job, "188", ["n3"], 8)
+    server.manager.view = cluster_view(jobs=(batch_job("77", ["n1"], 16), batch_job("188", ["n3"], 8)))
     for path in ("/web/jobs", f"/web/jobs/{job}", "/"):
         text = ada.get(path).text
         assert "&lt;script&gt;alert(1)" in text

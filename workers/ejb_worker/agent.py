@@ -212,8 +212,12 @@ class Agent:
 
         epoch = int(payload["epoch"])
         self._begin_warden()
-        if epoch in self._epochs:
-            reply(False, "epoch %d was launched here before" % epoch, {})
+        known = self._epochs.get(epoch)
+        if known is not None and epoch == max(self._epochs) and known.report_again():
+            reply(True, "", {"pids": known.pids, "seconds": known.launch_s, "first_s": known.first_s})
+            return
+        if any(number >= epoch for number in self._epochs):
+            reply(False, "epoch %d was launched here before" % max(self._epochs), {})
             return
         try:
             run = EpochRun(
@@ -273,6 +277,8 @@ class Agent:
         if self._lead is not None:
             same = self._lead.run == run
             pid = self._lead.pid
+            if same:
+                self._lead.report_again()
             reply(
                 same, "" if same else "run %d is led here already" % self._lead.run, {} if pid is None else {"pid": pid}
             )

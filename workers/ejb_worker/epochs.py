@@ -11,6 +11,7 @@ from . import degrees, leftovers, resizing
 from .attributes import Attributes
 from .ends import Ends
 from .engines import engine as engine_named
+from .engines.application import CHECKPOINTED
 from .engines.base import PREPARE, Checkpoint, Command, EngineError, EpochContext, Outcome, SpoiledCheckpoint
 from .failures import DISK_PATIENCE_S, DISK_PAUSE_S, LaunchError, code_of, confined, sentence
 from .files import check_room, make_dir, read_json
@@ -139,6 +140,20 @@ class EpochRun:
         ended = {rank: child.code for rank, child in self._context.ranks.items() if child.code is not None}
         codes = {rank: self._codes.get(rank, code) for rank, code in sorted(ended.items())}
         return {str(one): code for rank, code in codes.items() for one in self._stands_for(rank)}
+
+    def report_again(self) -> bool:
+        """Report the ends so far to a manager that asks for this launch a second time: its memory is of before it.
+
+        False: there is nothing to go on with.
+        """
+        exits = self.exits()
+        if self._stopping or self._checkpoint is not None or self._launch_done is not None:
+            return False
+        if CHECKPOINTED in exits.values():
+            return False
+        for rank, code in exits.items():
+            self._report("rank-exit", epoch=self.epoch, rank=int(rank), code=code)
+        return True
 
     def _stands_for(self, rank: int) -> Iterable[int]:
         """The ranks that the process of `rank` is, or has started."""

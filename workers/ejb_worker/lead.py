@@ -65,6 +65,7 @@ class Lead:
         self._script: Optional[Child] = None
         self._launches: Optional[Launches] = None
         self._ending = False
+        self._launch_told: Optional[Dict[str, Any]] = None  # the launch that the script waits for
         self._told_of_plain = False
         self._script_collected = False
         self._read_on_s: Optional[float] = None  # when the script was last told the end of a launch
@@ -105,6 +106,8 @@ class Lead:
 
         def tell(_error: str) -> None:
             if self._launches is not None:
+                if self._launch_told is not None and self._launch_told["ordinal"] == ordinal:
+                    self._launch_told = None
                 self._launches.launch_ended(ordinal, code, say)
                 self._read_on_s = time.monotonic()
             reply(True, "", {})
@@ -239,10 +242,17 @@ class Lead:
             raise
         return self._script.pid
 
+    def report_again(self) -> None:
+        """Report the launch that the script waits for to a manager with a memory of before it."""
+        if self._launch_told is not None and not self._ending:
+            self._report("launch", **self._launch_told)
+
     def _on_launch(self, ordinal: int, size: int, path: str, together: bool, time: str, name: str) -> None:
         if not self._ending:
             told = {"time": time} if time else {}
-            self._report("launch", ordinal=ordinal, size=size, file=path, together=together, program=name, **told)
+            where = {"ordinal": ordinal, "size": size, "file": path}
+            self._launch_told = {**where, "together": together, "program": name, **told}
+            self._report("launch", **self._launch_told)
 
     def _on_cancel(self, ordinal: int) -> None:
         # Not at once: the batch system may be ending script and shim along with everything else here.

@@ -51,6 +51,11 @@ class ReportBuffer:
         with self._condition:
             return [report for report, _ in zip(self._reports, range(_BATCH))]
 
+    def last_accepted(self) -> int:
+        """The number of the last report that a manager has stored."""
+        with self._condition:
+            return int(self._reports[0]["n"]) - 1 if self._reports else self._last
+
     def accepted(self, n: int) -> None:
         """The manager has stored every report up to `n`."""
         with self._condition:

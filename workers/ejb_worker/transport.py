@@ -276,7 +276,9 @@ class Transport:
         client.close()
 
     def _register(self, client: Client) -> None:
-        answer = client.request("POST", "/v1/worker/register", self._hello)
+        accepted = self._buffer.last_accepted()
+        hello = {**self._hello, "accepted": accepted} if accepted else self._hello
+        answer = client.request("POST", "/v1/worker/register", hello)
         try:
             self._worker = str(answer["worker"])
             self._heartbeat_s = float(answer["heartbeat_s"])

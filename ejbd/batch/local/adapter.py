@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_others
+from ejbd.batch.base import (
+    NO_MARKS,
+    BatchEnd,
+    Identity,
+    Mailing,
+    Mark,
+    SubmitRequest,
+    WorkerScript,
+    refuse_others,
+)
 from ejbd.batch.exits import exit_files
 from ejbd.batch.local.client import CHANGE_WAIT_S, PROTOCOL, Client
 from ejbd.batch.local.options import QUEUE, Wanted, describe_unheeded, machine_memory_mb, read_options
@@ -187,6 +196,10 @@ class LocalBatch:
         found: dict[str, str] = (await self._call("find", names=list(tags)))["ids"]
         return found
 
+    async def list_jobs(self, ids: Sequence[str]) -> list[BatchJobView]:
+        """See :meth:`BatchSystem.list_jobs`."""
+        return [job for job in (await self.observe()).jobs if job.id in ids]
+
     async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
         """See :meth:`BatchSystem.cancel`: TERM, and KILL after two seconds."""
         refuse_others(identity)
@@ -228,7 +241,7 @@ class LocalBatch:
         """See :meth:`BatchSystem.set_aside`."""
         raise BatchError("the embedded cluster takes no job that runs back into its queue", transient=False)
 
-    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
+    async def outcomes(self, ids: Mapping[str, Path], marks: Mapping[str, Mark] = NO_MARKS) -> dict[str, BatchEnd]:
         """See :meth:`BatchSystem.outcomes`: the server's own books first, then the exit files."""
         found: dict[str, BatchEnd] = {}
         failure: BatchError | None = None
@@ -237,6 +250,8 @@ class LocalBatch:
         except BatchError as error:
             failure, rows = error, {}
         for id, row in rows.items():
+            if id in marks and not marks[id].is_on(row["name"], row["submit_s"]):
+                continue
             code, signal = _exit_of(row)
             found[id] = BatchEnd(BatchState(row["state"]), code, row["end_s"], "accounting", exit_signal=signal)
         if unknown := {id: path for id, path in ids.items() if id not in found}:

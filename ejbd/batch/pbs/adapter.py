@@ -8,7 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
+from ejbd.batch.base import (
+    NO_MARKS,
+    BatchEnd,
+    Identity,
+    Mailing,
+    Mark,
+    SubmitRequest,
+    WorkerScript,
+    refuse_no_walltime,
+    refuse_others,
+)
 from ejbd.batch.exits import exit_files
 from ejbd.batch.helped import Helped, entry_of
 from ejbd.batch.pbs import checks, commands, refusals, script, states
@@ -17,6 +27,7 @@ from ejbd.batch.pbs.observing import Observing
 from ejbd.batch.pbs.views import number, serves
 from ejbd.batch.process import CommandTimedOut
 from ejbd.batch.reading import beside
+from ejbd.core.view import BatchJobView
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 
 REDUCED_S = 60.0
@@ -117,6 +128,12 @@ class PbsBatch(Observing):
         ours.sort(key=lambda job: (not job.state.ended, number(job.id)))
         return {job.mark: job.base_id for job in ours}
 
+    async def list_jobs(self, ids: Sequence[str]) -> list[BatchJobView]:
+        rows, unparsed = await self._rows_of(ids) if ids else ([], 0)
+        if unparsed:
+            raise BatchError(f"{unparsed} rows of qstat's answer cannot be read", transient=True)
+        return [row.view for row in rows]
+
     async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
         acts = self._acts(identity)
         if not ids:
@@ -183,7 +200,7 @@ class PbsBatch(Observing):
         if result.code != 0:
             raise refusals.refusal(result, doing.format(id))
 
-    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
+    async def outcomes(self, ids: Mapping[str, Path], marks: Mapping[str, Mark] = NO_MARKS) -> dict[str, BatchEnd]:
         """By the server's history (OpenPBS) or its completed jobs (Torque). The exit files speak for what is forgotten,
         and for everything where the server does not answer.
         """
@@ -195,7 +212,8 @@ class PbsBatch(Observing):
             for row in await self._history_of(list(ids)) if self._history else ():
                 view = row.view
                 key = view.id if view.id in ids else states.number_of(view.id)
-                if view.state.ended and key in ids:
+                theirs = key not in marks or marks[key].is_on(view.mark, view.submit_s)
+                if view.state.ended and key in ids and theirs:
                     found[key] = BatchEnd(view.state, view.exit_code, view.end_s, "controller", row.why)
         except BatchError as error:
             problem = error

@@ -328,18 +328,21 @@ class Observing:
 
     async def _history_of(self, ids: Sequence[str]) -> list[JobRow]:
         """What the server still knows of these jobs, the ended ones included; one command."""
+        return (await self._rows_of(ids))[0]
+
+    async def _rows_of(self, ids: Sequence[str]) -> tuple[list[JobRow], int]:
+        """The same, and the number of rows that could not be read."""
         dialect = await self.dialect()
-        argv = commands.list_jobs(dialect, ids, ended=True)
+        argv = commands.list_jobs(dialect, ids, ended=self._history)
         result = await self.commands.run(argv, timeout_s=self._timeout_s)
-        if "history" in result.stderr.lower() and result.code not in (0, refusals.UNKNOWN_JOB):
+        if self._history and "history" in result.stderr.lower() and result.code not in (0, refusals.UNKNOWN_JOB):
             self._history = False
-            return []
+            return await self._rows_of(ids)
         if result.code != 0 and not refusals.unknown_job(result):
             raise refusals.refusal(result, "tell how jobs ended")
         if not result.stdout.strip():
-            return []
-        jobs, _ = await beside(lambda: self._jobs(dialect, result.stdout, self._clock()))
-        return jobs
+            return [], 0
+        return await beside(lambda: self._jobs(dialect, result.stdout, self._clock()))
 
     async def _query(self, argv: Sequence[str], doing: str) -> str:
         result: CommandResult = await self.commands.run(argv, timeout_s=self._timeout_s)

@@ -12,7 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ejbd.batch.base import BatchEnd, Identity, Mailing, SubmitRequest, WorkerScript, refuse_no_walltime, refuse_others
+from ejbd.batch.base import (
+    NO_MARKS,
+    BatchEnd,
+    Identity,
+    Mailing,
+    Mark,
+    SubmitRequest,
+    WorkerScript,
+    refuse_no_walltime,
+    refuse_others,
+)
 from ejbd.batch.exits import exit_files, read_own
 from ejbd.batch.helped import Helped, entry_of
 from ejbd.batch.process import (
@@ -31,13 +41,14 @@ from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separ
 from ejbd.batch.slurm.nodes import NodeListing, ShowNodes
 from ejbd.batch.slurm.reservations import ASK_EVERY_S, Reserved, ShowReservations
 from ejbd.core.sitelimits import SiteRules
-from ejbd.core.view import BatchJobView, ClusterView, NodeView, Reservations, base_id
+from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, Reservations, base_id
 from ejbd.core.walltime import MINUTE_S
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from ejbd.identity.sessions import Helper
 from ejbd.options.sbatch import export_parts
 
 UNREAD = "those of many users are not read"
+_PUT_BACK = (BatchState.NODE_FAIL, BatchState.PREEMPTED)
 
 
 class SlurmBatch:
@@ -302,6 +313,26 @@ class SlurmBatch:
         ours = [row for row in jobs if row.view.mark in wanted and row.uid == uid]
         return {row.view.mark: row.view.base_id for row in sorted(ours, key=_living_and_late_last)}
 
+    async def list_jobs(self, ids: Sequence[str]) -> list[BatchJobView]:
+        rows, unparsed = await self._listed(ids)
+        if unparsed:
+            raise BatchError(f"{unparsed} rows of squeue's answer cannot be read", transient=True)
+        return [row.view for row in rows]
+
+    async def _listed(self, ids: Sequence[str]) -> tuple[list[JobRow], int]:
+        """Asked about one job alone, squeue calls a forgotten one an error."""
+        if not ids:
+            return [], 0
+        own_uid = os.geteuid() if self.helper is None else None
+        numbers = tuple(commands.checked_ids(ids))
+        squeue = Squeue(new_separator(), ids=numbers, own_uid=own_uid, timeout_s=self._timeout_s)
+        result = await self.commands.run(squeue.argv(), timeout_s=squeue.timeout_s)
+        if result.code != 0:
+            if "invalid job id" in result.stderr.lower():
+                return [], 0
+            raise refusals.refusal(result, "list jobs")
+        return squeue.parse(result.stdout, self._clock())
+
     async def cancel(self, identity: Identity, ids: Sequence[str]) -> None:
         acts = self._acts(identity)
         if not ids:
@@ -358,7 +389,7 @@ class SlurmBatch:
         for argv in commands.SetAside(id).argvs():
             await _change(acts, argv, self._timeout_s, f"put job {id} back into the queue")
 
-    async def outcomes(self, ids: Mapping[str, Path]) -> dict[str, BatchEnd]:
+    async def outcomes(self, ids: Mapping[str, Path], marks: Mapping[str, Mark] = NO_MARKS) -> dict[str, BatchEnd]:
         """By sacct where the site keeps accounts, else by squeue, which remembers ended jobs for MinJobAge.
 
         Which of the two is asked from the settings once. The exit files speak for what the command does not know, and
@@ -369,7 +400,7 @@ class SlurmBatch:
         found: dict[str, BatchEnd] = {}
         problem: BatchError | None = None
         try:
-            found = await self._ends(list(ids))
+            found = await self._ends(list(ids), marks)
         except BatchError as error:
             problem = error
         if unknown := {id: path for id, path in ids.items() if id not in found}:
@@ -378,25 +409,25 @@ class SlurmBatch:
             raise problem
         return found
 
-    async def _ends(self, ids: list[str]) -> dict[str, BatchEnd]:
+    async def _ends(self, ids: list[str], marks: Mapping[str, Mark]) -> dict[str, BatchEnd]:
         config = await self.config()
         if config.get("AccountingStorageType", "").endswith("slurmdbd"):
-            sacct = commands.Sacct(ids, self._timeout_s)
-            ended, _ = sacct.parse(await self._query(sacct.argv(), sacct.timeout_s, "tell how jobs ended"))
-            return {id: outcome for id, outcome in ended.items() if id in ids or base_id(id) in ids}
-        squeue = Squeue(new_separator(), ids=tuple(commands.checked_ids(ids)), timeout_s=self._timeout_s)
-        result = await self.commands.run(squeue.argv(), timeout_s=squeue.timeout_s)
-        if result.code != 0:
-            # Asked about one job alone, squeue calls a forgotten one an error.
-            if "invalid job id" in result.stderr.lower():
-                return {}
-            raise refusals.refusal(result, "tell how jobs ended")
-        rows, _ = squeue.parse(result.stdout, self._clock())
-        seen = (row.view for row in rows)
+            sacct = commands.Sacct(ids, new_separator(), self._timeout_s)
+            told, _ = sacct.parse(await self._query(sacct.argv(), sacct.timeout_s, "tell how jobs ended"))
+            last = {one.id: one for one in told}
+            return {
+                one.id: one.end
+                for one in told
+                if one.end is not None
+                and _is_asked(one.id, one.tag, one.submit_s, ids, marks)
+                # What was put back into the queue has a further row, as a stranger has: without tags it is not known.
+                and (one.tag or one is last[one.id] or one.end.state not in _PUT_BACK)
+            }
+        rows, _ = await self._listed(ids)
         return {
             one.id: BatchEnd(one.state, one.exit_code, one.end_s, "controller", one.reason, one.exit_signal)
-            for one in seen
-            if one.state.ended and (one.id in ids or one.base_id in ids)
+            for one in (row.view for row in rows)
+            if one.state.ended and _is_asked(one.id, one.mark, one.submit_s, ids, marks)
         }
 
     async def config(self) -> dict[str, str]:
@@ -472,6 +503,12 @@ class SlurmBatch:
     def _conf(self) -> dict[str, str]:
         conf = self.commands.environment.get("SLURM_CONF")
         return {"SLURM_CONF": conf} if conf else {}
+
+
+def _is_asked(id: str, mark: str, submit_s: float | None, ids: Sequence[str], marks: Mapping[str, Mark]) -> bool:
+    """Whether what is told of a number is of a job that was asked about, and not of another one of that number."""
+    asked = next((one for one in (id, base_id(id)) if one in ids), None)
+    return asked is not None and (asked not in marks or marks[asked].is_on(mark, submit_s))
 
 
 def _may_go_along(name: str) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ejbd.batch.base import LIMITS, AsAsked, BatchEnd, SubmitRequest, with_tag
+from ejbd.batch.base import LIMITS, AsAsked, BatchEnd, SubmitRequest, tag_in, with_tag
 from ejbd.batch.slurm import states
 from ejbd.core.view import KILL_WAIT_S, PASS_S, MemoryRules
 from ejbd.core.walltime import format_walltime
@@ -272,13 +272,28 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class Accounted:
+    """A row of the accounts. `tag`: "" where the site keeps no comments. `end`: None where it has not ended."""
+
+    id: str
+    tag: str
+    submit_s: float | None
+    end: BatchEnd | None
+
+
+@dataclass(frozen=True, slots=True)
 class Sacct:
-    """How jobs ended, from the accounting database: it remembers them longer than the controller does."""
+    """How jobs ended, from the accounting database: it remembers them longer than the controller does.
+
+    All jobs that have had a number are told, the latest last. `separator`: as of a listing, since comments are free
+    text. Of a comment of several lines only the first is read.
+    """
 
     ids: Sequence[str]
+    separator: str
     timeout_s: float = 30.0
 
-    FIELDS = ("JobID", "State", "ExitCode", "End")
+    FIELDS = ("JobID", "State", "ExitCode", "End", "Submit", "Comment")
 
     def argv(self) -> list[str]:
         ids = ",".join(checked_ids(self.ids))
@@ -286,23 +301,27 @@ class Sacct:
             "sacct",
             "--noheader",
             "--parsable2",
+            f"--delimiter={self.separator}",
+            "--duplicates",
             "--allocations",
             f"--jobs={ids}",
             "--format=" + ",".join(self.FIELDS),
         ]
 
-    def parse(self, text: str) -> tuple[dict[str, BatchEnd], int]:
-        """Jobs that have ended, and the number of rows that could not be read. No field here is free text."""
-        found: dict[str, BatchEnd] = {}
+    def parse(self, text: str) -> tuple[list[Accounted], int]:
+        """The rows, and the number of lines that could not be read."""
+        found: list[Accounted] = []
         unparsed = 0
         for line in filter(None, text.splitlines()):
             try:
-                id, word, code, end = line.split("|")
+                id, word, code, end_s, submit_s, comment = line.split(self.separator)
                 state = states.job_state(word)
+                end = None
                 if state.ended:
                     why = states.more_than(word, state)
                     exit_code, signal = states.exit_of(code)
-                    found[id] = BatchEnd(state, exit_code, states.epoch_s(end), "accounting", why, signal)
+                    end = BatchEnd(state, exit_code, states.epoch_s(end_s), "accounting", why, signal)
+                found.append(Accounted(id, tag_in(comment), states.epoch_s(submit_s), end))
             except ValueError:
                 unparsed += 1
         return found, unparsed

@@ -13,7 +13,7 @@ from ejbd.batch.base import BatchSystem, Identity, SubmitRequest, WorkerScript
 from ejbd.batch.starter import python_behind
 from ejbd.config import Settings
 from ejbd.errors import EjbError
-from ejbd.manager.acts import numbers, submitted
+from ejbd.manager.acts import numbers, records, submitted
 from ejbd.manager.acts.carrying import carry_out
 from ejbd.manager.acts.shortmarks import ShortMarks
 from ejbd.manager.facts import drains
@@ -83,24 +83,27 @@ class Asking:
     def make_files(self, id: int) -> Files:
         """The files that a subjob's workers read, or a passed-through job's sbatch. Repeatable."""
 
-        def look(session: Session) -> tuple[Job, str, bool, bool]:
+        def look(session: Session) -> tuple[Job, Subjob, bool]:
             subjob = session.get_one(Subjob, session.get_one(Intent, id).subjob_id)
             job = queries.job(session, subjob.job_id)
             j0 = subjob.role == SubjobRole.PLACEHOLDER
             may_be_plain = j0 and standing.may_be_plain(self._context(session), job)
-            return job, subjob.id, subjob.releasing, may_be_plain
+            return job, subjob, may_be_plain
 
-        job, subjob, releasing, may_be_plain = self._store.read_sync(look)
+        job, row, may_be_plain = self._store.read_sync(look)
+        subjob, releasing = row.id, row.releasing
         spec = JobSpec.from_json(job.spec)
         if releasing:  # it is not wanted any more: its end needs none of its user's files
             return Files(spec, "")
         spool = self._hands.ready(job.user)
+        if row.ordinal == 0:
+            spool.make_record(job.id, self._store.read_sync(lambda session: records.record_of(session, job)))
         if job.elastic:
             _make_job_folder(spool, job.id, spec)
         # The embedded cluster's processors are virtual: there is nothing to bind to.
         binding = "none" if self.settings.traits.one_host else "auto"
         secret = new_secret()
-        folder = spool.make_subjob(job.id, subjob, secret, binding=binding)
+        folder = spool.make_subjob(job.id, subjob, secret, binding=binding, row=records.row_of(row))
         if job.elastic:
             plain = may_be_plain and is_plain_in_time(spec)
             told = job.engine != "application" or can_be_told(spec)

@@ -4,6 +4,9 @@ An intent is marked as executing before the call and gets its result after it, e
 was executing when the daemon died is unknown. An unknown submission is looked up by its tag before it is ever repeated.
 Found, it is adopted. Not found twice, with a pause in between, it never happened.
 
+A number alone names no batch job: a controller that lost its state gives it again. So each act has a look before it,
+and none goes to a batch job that does not bear the tag which the intent is about.
+
 The database may fail between a call and its record, too. What is known is kept in memory and recorded as soon as the
 database takes it. An intent that is marked as executing, and on which no call is under way, is unknown, as after a
 crash.
@@ -15,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 import structlog
 from sqlalchemy import select
@@ -23,6 +26,7 @@ from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchSystem, Identity
 from ejbd.config import Settings
+from ejbd.core.view import base_id
 from ejbd.errors import BatchError, EjbError, SubmitOutcomeUnknown
 from ejbd.manager.acts import intents, lastwords, limiting, submitted
 from ejbd.manager.acts.asking import Asking
@@ -30,6 +34,7 @@ from ejbd.manager.acts.unsubmitted import drop_stranded
 from ejbd.manager.crashpoints import CrashPoint, reach
 from ejbd.manager.facts.batchjob import begins
 from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.tags import still_theirs
 from ejbd.manager.hands.hands import Hands
 from ejbd.manager.rules.planning import turns
 from ejbd.store.models import Intent, Job, Subjob
@@ -43,6 +48,7 @@ log = structlog.get_logger(__name__)
 LETTING_BEGIN = 10  # attempts: while a batch job waits nothing speaks against it that would not pass
 SUBMISSIONS_A_PASS = 8  # times the concurrency: cancellations and urgent ones do not wait for a long queue of others
 OTHERS_AT_ONCE = 8  # users for which something else than a submission goes on
+SPOOL_S = 1.0  # between two looks whether the spool is back
 PATIENCE_S = 3.0  # that a pass waits for sessions and commands of a user that do not answer
 
 _UPDATES = (IntentKind.HOLD, IntentKind.RELEASE, IntentKind.STAY, IntentKind.BEGIN, *limiting.KINDS)
@@ -53,6 +59,7 @@ _EXECUTING = select(Intent.id).where(Intent.state == IntentState.EXECUTING)
 class _Change(TypedDict, total=False):
     """Of :meth:`ejbd.batch.base.BatchSystem.update`."""
 
+    walltime_s: float
     hold: bool
     begins: bool
     begin_in_s: float
@@ -116,7 +123,9 @@ class Executor:
         left, by_user = self._left.keys(), self.hands.by_user
         due, next_s = await self.store.read(lambda session: intents.due(session, now, most, left, in_turn=by_user))
         self._allowance -= sum(_is_new(intent) for intent in due)
-        if next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
+        if self.hands.own.trouble and next_s is not None:
+            next_s = max(next_s, now + SPOOL_S)
+        elif next_s is not None and next_s <= now and self._allowance < 1.0:  # there are more than may be made now
             next_s = now + (1.0 - self._allowance) / self.settings.limits.submits_per_s
         if not by_user:
             at_once = self.settings.limits.submit_concurrency
@@ -243,7 +252,10 @@ class Executor:
         self._at_it.difference_update(set(ids) - kept)
 
     def _refill(self, now: float) -> int:
-        """How many submissions this pass may make: a token bucket that holds one second's worth."""
+        """How many submissions this pass may make: a token bucket that holds one second's worth. None where the spool
+        is away, or takes nothing: what would begin would fail."""
+        if self.hands.own.trouble:
+            return 0
         limits = self.settings.limits
         gained = max(0.0, now - self._allowed_s) * limits.submits_per_s  # the clock may have been set back
         self._allowance = min(max(1.0, limits.submits_per_s), self._allowance + gained)
@@ -330,7 +342,8 @@ class Executor:
         """One user's cancellations: intent -> batch job."""
         begun = list(batch_ids)
         try:
-            await self.batch.cancel(identity, sorted(set(batch_ids.values())))
+            if theirs := await self.look_at(identity, batch_ids):
+                await self.batch.cancel(identity, sorted(set(theirs.values())))
         except BatchError as error:
             message = error.sentence()
             await self.record(begun, lambda s: intents.repeat_later(s, begun, message, self.clock()))
@@ -338,6 +351,30 @@ class Executor:
         reach(CrashPoint.CANCEL_AFTER_CALL)
         await self.record(begun, lambda s: intents.cancelled(s, begun, self.clock()))
         reach(CrashPoint.CANCEL_AFTER_RECORD)
+
+    async def look_at(self, identity: Identity, batch_ids: Mapping[int, str]) -> dict[int, str]:
+        """Those of these batch jobs, by intent, that are still there, and not another one that has got their number.
+
+        What acts on a job does so right behind this. Raises BatchError where the batch system does not answer.
+        """
+        marks = await self.store.read(lambda s: intents.marks_of(s, list(batch_ids)))
+        rows = await self.batch.list_jobs(sorted(set(batch_ids.values())))
+        theirs = still_theirs(batch_ids, marks, rows, identity.user)
+        shown = {row.base_id for row in rows}
+        again = sorted(id for intent, id in batch_ids.items() if intent not in theirs and base_id(id) in shown)
+        if again:
+            log.warning("number-given-again", batch_ids=again)
+        return theirs
+
+    async def look_at_one(self, identity: Identity, intent: int, batch_id: str) -> None:
+        """Raises BatchError, too, where the batch job is not there any more."""
+        if not await self.look_at(identity, {intent: batch_id}):
+            raise BatchError(f"the batch system has no job {batch_id} of that tag any more", transient=False)
+
+    async def change(self, identity: Identity, intent: Intent, batch_id: str, **change: Unpack[_Change]) -> None:
+        """Have a batch job changed. Raises BatchError."""
+        await self.look_at_one(identity, intent.id, batch_id)
+        await self.batch.update(identity, batch_id, **change)
 
     async def _update(self, intent: Intent) -> None:
         targets = await self.store.write(lambda s: intents.begin_actions(self.context(s), [intent.id]))
@@ -350,8 +387,8 @@ class Executor:
         try:
             shorter_s, change = await self.store.read(lambda s: self._change_of(s, intent))
             if shorter_s is not None:
-                await self._shorten(identity, batch_ids[intent.id], shorter_s)
-            await self.batch.update(identity, batch_ids[intent.id], **change)
+                await self._shorten(identity, intent, batch_ids[intent.id], shorter_s)
+            await self.change(identity, intent, batch_ids[intent.id], **change)
         except BatchError as error:
             message, again = error.sentence(), error.transient or (lets and intent.attempts < LETTING_BEGIN)
             if again:
@@ -369,10 +406,10 @@ class Executor:
             reach(CrashPoint.BEGIN_AFTER_CALL)
         await self.record([intent.id], lambda s: intents.done(s, [intent.id], self.clock()))
 
-    async def _shorten(self, identity: Identity, id: str, walltime_s: float) -> None:
+    async def _shorten(self, identity: Identity, intent: Intent, id: str, walltime_s: float) -> None:
         """Where the batch system does not let it, it begins as long as it is."""
         try:
-            await self.batch.update(identity, id, walltime_s=walltime_s)
+            await self.change(identity, intent, id, walltime_s=walltime_s)
         except BatchError as error:
             if error.transient:
                 raise

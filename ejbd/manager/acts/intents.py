@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import ColumnElement, and_, case, func, not_, or_, select
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import Identity
+from ejbd.batch.base import Identity, Mark
 from ejbd.manager.facts import queues
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.pauses import pause_s
 from ejbd.manager.facts.queues import KeptBack
-from ejbd.manager.facts.tags import is_ours
+from ejbd.manager.facts.tags import mark_of
 from ejbd.store.models import Intent, Job, Subjob
 from ejbd.store.states import STARTED_SUBJOB, IntentState, JobState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, LEFT_TOPIC, add_event, move_intent, wake
@@ -110,16 +110,12 @@ def tags_by_user(session: Session, subjobs: Sequence[str]) -> dict[Identity, dic
 def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, str]]:
     """Updates and cancellations, by the users of the jobs: intent -> batch id, where there is something to act on."""
     session, now = ctx.session, ctx.now
-    listed = {job.base_id: job for job in ctx.view.jobs} if ctx.view else {}
     begun: dict[Identity, dict[int, str]] = {}
     for id in ids:
         intent = session.get_one(Intent, id)
         if intent.state != IntentState.PENDING or intent.batch_id is None:
             continue
         subjob = session.get(Subjob, intent.subjob_id) if intent.subjob_id else None
-        # A controller that lost its state gives out the same ids again: ours may be on another user's batch job now.
-        seen = listed.get(intent.batch_id)
-        reissued = subjob is not None and seen is not None and not is_ours(seen, subjob)
         of_what_waits = intent.kind in (IntentKind.STAY, IntentKind.BEGIN, IntentKind.LOWER)
         begun_already = of_what_waits and subjob is not None and subjob.state in STARTED_SUBJOB
         j0 = subjob is not None and subjob.role == SubjobRole.PLACEHOLDER
@@ -127,13 +123,23 @@ def begin_actions(ctx: Context, ids: Sequence[int]) -> dict[Identity, dict[int, 
         if j0 and subjob is not None:
             begun_already |= intent.kind == (IntentKind.BEGIN if subjob.stays else IntentKind.STAY)
         too_late = intent.kind == IntentKind.ASIDE and subjob is not None and subjob.releasing
-        if subjob is not None and (SubjobState(subjob.state).terminal or reissued or begun_already or too_late):
+        if subjob is not None and (SubjobState(subjob.state).terminal or begun_already or too_late):
             move_intent(session, intent, IntentState.DROPPED, now)
             continue
         move_intent(session, intent, IntentState.EXECUTING, now)
         user = session.scalars(select(Job.user).where(Job.id == intent.job_id)).one()
         begun.setdefault(Identity(user), {})[id] = intent.batch_id
     return begun
+
+
+def marks_of(session: Session, ids: Collection[int]) -> dict[int, list[Mark]]:
+    """What the batch jobs of these intents are known by. A stray one has the tag of any subjob of its job."""
+    found: dict[int, list[Mark]] = {}
+    for intent in session.scalars(select(Intent).where(Intent.id.in_(ids))):
+        own = Subjob.id == intent.subjob_id if intent.subjob_id is not None else Subjob.job_id == intent.job_id
+        marks = map(mark_of, session.scalars(select(Subjob).where(own)))
+        found[intent.id] = [mark if intent.subjob_id is not None else Mark(mark.tag) for mark in marks]
+    return found
 
 
 def done(session: Session, ids: Sequence[int], now: float) -> None:

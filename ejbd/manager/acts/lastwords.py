@@ -83,6 +83,7 @@ async def _end_as_job(executor: Executor, identity: Identity, id: int, batch_id:
     file = spool.end_file(found.job, found.subjob)
     try:
         await asyncio.to_thread(spool.files.put, file, f"{found.code}\n".encode())
+        await executor.look_at_one(identity, id, batch_id)
         await executor.batch.reduce(identity, batch_id, held=found.held)
     except (BatchError, EjbError) as error:
         message = error.sentence()
@@ -102,6 +103,7 @@ async def set_aside(executor: Executor, intent: Intent) -> None:
     identity, batch_ids = next(iter(targets.items()))
     batch_id = batch_ids[intent.id]
     try:
+        await executor.look_at_one(identity, intent.id, batch_id)
         await executor.batch.set_aside(identity, batch_id)
     except BatchError as error:
         message, awaited = error.sentence(), False

@@ -32,10 +32,10 @@ async def change(executor: Executor, intent: Intent) -> None:
     request_s, first_s, quantum_s = await executor.store.read(lambda s: _walltimes(executor.context(s), intent))
     try:
         if lowers:  # it can be raised at all: otherwise nothing is lowered that would be killed by it
-            await executor.batch.update(identity, id, walltime_s=request_s + quantum_s)
-            await executor.batch.update(identity, id, walltime_s=first_s)
+            await executor.change(identity, intent, id, walltime_s=request_s + quantum_s)
+            await executor.change(identity, intent, id, walltime_s=first_s)
         else:
-            await executor.batch.update(identity, id, walltime_s=request_s)
+            await executor.change(identity, intent, id, walltime_s=request_s)
     except BatchError as error:
         message, again = error.sentence(), error.transient
         if again:

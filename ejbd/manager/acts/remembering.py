@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ejbd.manager.effects import Keep, KeepIn, KeepOnly, Offered, Promise
 from ejbd.manager.facts.context import Context
+from ejbd.manager.facts.memory import RECENT_WORKERS
 
 
 def promise(ctx: Context, effect: Promise) -> None:
@@ -27,4 +28,5 @@ def keep_only(ctx: Context, effect: KeepOnly) -> None:
 
 
 def offered(ctx: Context, effect: Offered) -> None:
-    ctx.memory.offers.append((effect.node, dict(effect.offer)))
+    latest = (*ctx.memory.offers.get(effect.user, ()), (effect.node, dict(effect.offer)))
+    ctx.memory.offers[effect.user] = latest[-RECENT_WORKERS:]

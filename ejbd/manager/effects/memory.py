@@ -50,7 +50,8 @@ class KeepOnly(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Offered(Effect):
-    """What a node's worker says that it offers."""
+    """What a user's worker says that its node offers."""
 
+    user: str
     node: str
     offer: Mapping[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,9 +45,8 @@ class Context:
     hands: Hands
     view: ClusterView | None = None
     memory: Memory = field(default_factory=Memory)  # the writer's own, or a snapshot of it
-    plugin: tuple[str | None, str] | None = (
-        None  # of DMTCP, once it was asked for (ejbd.manager.facts.placing.node_limit)
-    )
+    # Of DMTCP, by user, once it was asked for (ejbd.manager.facts.placing.node_limit).
+    plugin: dict[str, tuple[str | None, str]] = field(default_factory=dict)
     spool_speed: float | None = None
     remembered: Remembered = field(default_factory=Remembered)  # what earlier transactions read of the history
     up_since: float = 0.0
@@ -66,9 +64,9 @@ class Context:
     def seen(self) -> dict[str, float]:
         return self.memory.seen
 
-    @property
-    def offers(self) -> deque[Offer]:
-        return self.memory.offers
+    def offers_of(self, user: str) -> tuple[Offer, ...]:
+        """What the user's latest workers said of their nodes: of no weight for other users' jobs."""
+        return self.memory.offers.get(user, ())
 
     @property
     def fitting(self) -> dict[tuple[str, str], float]:

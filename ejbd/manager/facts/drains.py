@@ -64,8 +64,8 @@ def told(ctx: Context, view: ClusterView) -> list[ToldDrain]:
     for row in ctx.session.scalars(select(Drain).order_by(Drain.id)):
         nodes = set(row.nodes)
         elastic = [s for s in ours if nodes & set(s.nodes)]
-        ids = {s.batch_id for s in elastic}
-        others = [j for j in view.jobs if j.state.holds_processors and nodes & set(j.nodes) and j.id not in ids]
+        tags = {s.tag for s in elastic}
+        others = [j for j in view.jobs if j.state.holds_processors and nodes & set(j.nodes) and j.mark not in tags]
         found.append(
             {
                 "nodes": fold(row.nodes),

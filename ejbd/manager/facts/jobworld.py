@@ -130,7 +130,7 @@ class JobWorld(JobRows):
         known = [size for size in sizes if size is not None]
         if len(known) < len(ids):
             return None
-        speed = self.ctx.history.bytes_per_s()
+        speed = self.ctx.history.bytes_per_s(self.job.user)
         return Guess(sum(known), speed) if speed else None
 
     @property

@@ -7,7 +7,6 @@ nothing that it notes goes any further. `seen` is told by the event loop, too: s
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +15,7 @@ from ejbd.manager.facts.promises import Promises
 from ejbd.manager.facts.room.turns import Turns
 from ejbd.manager.facts.usage import Usage
 
+RECENT_WORKERS = 50  # of one user
 Offer = tuple[str, dict[str, Any]]
 """A node, and what its worker said of it: `engines`, `dmtcp`."""
 
@@ -28,12 +28,21 @@ class Changed:
     walltime_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the reports of a subjob's or job's workers have left in the database, and how many were dropped."""
+
+    bytes: int = 0
+    dropped: int = 0
+
+
 @dataclass
 class Memory:
     """Times are seconds since the epoch."""
 
     seen: dict[str, float] = field(default_factory=dict)  # worker id -> last heard of
-    offers: deque[Offer] = field(default_factory=deque)  # of the latest workers
+    offers: dict[str, tuple[Offer, ...]] = field(default_factory=dict)  # of each user's latest workers
+    reported: dict[str, Reported] = field(default_factory=dict)  # by subjobs and jobs; no reader is told
     fitting: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, batch job that fits) -> since when
     auto_on: dict[str, bool] = field(default_factory=dict)  # queue of elasticity=auto -> whether it was on before
     promises: Promises = field(default_factory=Promises)  # of room to waiting jobs

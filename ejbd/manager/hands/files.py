@@ -56,6 +56,9 @@ Reads = Callable[[Path, int], tuple[bytes, float]]
 """As :meth:`Files.read`, in whichever user's spool."""
 
 
+_PASSES = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN)
+
+
 @contextmanager
 def spool_faults(path: Path, hint: str = "the daemon must own its spool") -> Iterator[None]:
     try:
@@ -66,7 +69,7 @@ def spool_faults(path: Path, hint: str = "the daemon must own its spool") -> Ite
             Code.SPOOL,
             f"cannot write: {error.strerror}",
             where=str(path),
-            transient=full,
+            transient=full or error.errno in _PASSES,
             hint="free space on the spool's file system" if full else hint,
         ) from error
 

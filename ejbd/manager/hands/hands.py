@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pwd
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import structlog
@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from ejbd.errors import Code, EjbError
 from ejbd.files.userfiles import read_plain
-from ejbd.identity.sessions import Helper
+from ejbd.identity.ejb_as import Refused, find_files
+from ejbd.identity.sessions import PATIENCE_S, Helper
 from ejbd.manager.hands.fenced import FencedFiles, Prove
 from ejbd.manager.hands.files import Files, UsersFiles
 from ejbd.manager.hands.spool import Spool, build_worker
@@ -21,6 +22,7 @@ from ejbd.store.models import Job
 
 log = structlog.get_logger(__name__)
 
+MOST_NAMES, FIND_S = 200_000, 20  # that one look for a user's files may take: names in folders, and seconds
 _BUILT_HERE = ("libejbmove.so", "libejbmove.so.json", "libejbprogress.so")  # by `ejb doctor`, for this site
 
 
@@ -39,6 +41,8 @@ class Hands:
 
     def __init__(self, own: Spool) -> None:
         self.own = own
+        self._url: str | None = None
+        self._has_begun = self._is_told = False
 
     def spool_of(self, user: str) -> Spool:
         """The spool of a user's jobs."""
@@ -60,6 +64,7 @@ class Hands:
         """What has to be there before any job is. `expected`: users with workers that run, and are to be told of us.
         `database`: what names the one that this daemon has."""
         self.own.install_worker()
+        self._has_begun = True
 
     def in_own(self, jobs: Iterable[str]) -> set[str]:
         """Those of these jobs that have their files in the daemon's own spool."""
@@ -71,11 +76,19 @@ class Hands:
         return [(self.own, self.own.job_folders())]
 
     def publish(self, url: str) -> None:
-        """Tell workers where the daemon listens now."""
-        self.own.publish_url(url)
+        """Tell workers where the daemon listens now, once it has begun."""
+        self._url, self._is_told = url, False
+        self.tell()
 
     def tell(self) -> None:
         """Tell it to those that could not be told so far. Blocks."""
+        if self._url is None or self._is_told or not self._has_begun:
+            return
+        try:
+            self.own.publish_url(self._url)
+            self._is_told = True
+        except EjbError as error:
+            log.warning("workers-not-told", error=error.sentence())
 
     def read(self, path: Path, most: int) -> tuple[bytes, float]:
         """A file in the spool of whichever user it is in. Raises OSError."""
@@ -93,6 +106,26 @@ class Hands:
         """
         return read_plain(path, most, owner=uid_of(user), offset=offset, follow=True)[0]
 
+    def find_files(self, user: str, cwd: str, patterns: Sequence[str]) -> list[list[float]]:
+        """Of each pattern of a user's files how many match it, and when the oldest and newest changed (epoch seconds).
+
+        Blocks for `FIND_S` at most where the file system answers. Raises OSError, and EjbError: TOO_LARGE for more than
+        `MOST_NAMES` names, or where it took longer.
+        """
+        try:
+            return find_files(cwd, patterns, MOST_NAMES, FIND_S)
+        except Refused as error:
+            raise EjbError(Code.TOO_LARGE, str(error)) from None
+
+    def read_file(self, user: str, path: Path, most: int) -> bytes:
+        """Up to `most` bytes of a file of the user's, in whichever folder. Raises OSError."""
+        return read_plain(path, most)[0]
+
+    def make_empty_file(self, user: str, path: Path) -> None:
+        """Make an empty file of the user's, and its folder, where it is not there. Blocks; raises OSError, EjbError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
 
 class UsersHands(Hands):
     """With `identity = "helper"`: each user's files in a spool of that user's own, by `ejb-as`.
@@ -107,7 +140,6 @@ class UsersHands(Hands):
         self._prove = prove
         self._helper = helper
         self._spools: dict[str, Spool] = {}
-        self._url: str | None = None
         self._told: set[str] = set()
         self._untold: set[str] = set()
         self._worker, self._database = b"", ""
@@ -131,6 +163,7 @@ class UsersHands(Hands):
     def ready(self, user: str) -> Spool:
         spool, url = self.spool_of(user), self._url
         if user in self._told:
+            spool.require_mark(self._database)
             return spool
         spool.make()
         spool.claim(self._database)
@@ -193,3 +226,17 @@ class UsersHands(Hands):
 
     def output(self, user: str, path: str, most: int, offset: int) -> bytes:
         return self._helper.read(Path(path), most, user, offset)[0]
+
+    def find_files(self, user: str, cwd: str, patterns: Sequence[str]) -> list[list[float]]:
+        asked = {"cwd": cwd, "patterns": list(patterns), "most": MOST_NAMES, "seconds": FIND_S}
+        answer = self._helper.ask(user, "find", answer_s=FIND_S + PATIENCE_S, **asked)
+        if "over" in answer:
+            raise EjbError(Code.TOO_LARGE, str(answer["over"]))
+        found: list[list[float]] = answer["found"]
+        return found
+
+    def read_file(self, user: str, path: Path, most: int) -> bytes:
+        return self._helper.read(path, most, user)[0]
+
+    def make_empty_file(self, user: str, path: Path) -> None:
+        self._helper.ask(user, "touch", path=str(path))

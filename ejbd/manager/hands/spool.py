@@ -38,6 +38,8 @@ class Spool:
         """`files`: of the user that has the spool. `site`: where what was built for this site is (None: in `root`)."""
         self.root = root
         self.files = files
+        self.trouble = ""  # why nothing can be written here now
+        self.is_silent = False  # its file system does not answer
         self.worker = root  # until it is installed
         self._site = root if site is None else site
 
@@ -88,6 +90,13 @@ class Spool:
                 hint="is its file system mounted? To give those jobs up, start with a new database",
             )
         self._json(path, {"database": database})
+
+    def require_mark(self, database: str) -> None:
+        """Return where the spool says that it is this database's. Raises EjbError (SPOOL): its file system is away."""
+        if (known := self.database()) != database:
+            message = "the spool's mark is gone" if not known else "the spool says that it is another database's"
+            hint = f"is its file system mounted? Nothing is begun before {IDENTITY_NAME} is seen there"
+            raise EjbError(Code.SPOOL, message, where=str(self.root), hint=hint, transient=True)
 
     def database(self) -> str:
         """Which database the spool says it belongs to; "" where it says nothing yet. Raises EjbError."""
@@ -224,10 +233,24 @@ class Spool:
             self._json(self.launch_file(job, 0), command)
         self._json(self.env_file(job), env)  # last: its presence says that the rest is there
 
-    def make_subjob(self, job: str, subjob: str, secret: str, *, binding: str = "auto") -> Path:
-        """The subjob's folder with the file that says what its workers work for. `binding`: `auto` or `none`."""
+    def record_file(self, job: str) -> Path:
+        """What the database says of a job, for a database that is restored from an older copy."""
+        return self.job_dir(job) / "job.json"
+
+    def subjob_file(self, job: str, subjob: str) -> Path:
+        return self.subjob_dir(job, subjob) / "subjob.json"
+
+    def make_record(self, job: str, record: dict[str, Any]) -> None:
+        self._folder(self.job_dir(job))
+        self._json(self.record_file(job), record)
+
+    def make_subjob(
+        self, job: str, subjob: str, secret: str, *, binding: str = "auto", row: dict[str, Any] | None = None
+    ) -> Path:
+        """The subjob's folder with the file that says what its workers work for. `binding`: `auto` or `none`. `row`: of
+        the database, as for :meth:`record_file`."""
         root = self._folder(self.subjob_dir(job, subjob))
-        content = {
+        content: dict[str, Any] = {
             "protocol": int(PROTOCOL),
             "job": job,
             "subjob": subjob,
@@ -236,6 +259,8 @@ class Spool:
             "job_dir": str(self.job_dir(job)),
             "binding": binding,
         }
+        if row is not None:
+            content["row"] = row
         self._json(root / "subjob.json", content)
         return root
 

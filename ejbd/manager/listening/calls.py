@@ -20,7 +20,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import ToldOperation
 from ejbd.manager.facts.placing.mpi import mpi_of_launch
 from ejbd.manager.hands.hands import Hands
-from ejbd.manager.rules.requests import operations, requests
+from ejbd.manager.rules.requests import operations
 from ejbd.manager.rules.requests import reports as workers
 from ejbd.store import queries
 from ejbd.store.models import Subjob
@@ -73,6 +73,11 @@ class WorkerCalls:
 
     async def register(self, subjob: str, request: dict[str, Any]) -> ToldRegistration:
         """A worker is there: its id, and how often it should call."""
+        if request.get("accepted"):
+            file = await self._store.read(lambda s: workers.lost_reports_file(self._context(s), subjob, request))
+            if file is not None:
+                found = await asyncio.to_thread(workers.read_left_behind, [file], self._hands.read)
+                request = {**request, "lost": found[file]}
         id = await self._store.write(lambda s: run(self._context(s), workers.register, subjob, request))
         self._seen[id] = self._clock()
         return {
@@ -153,7 +158,7 @@ class WorkerCalls:
             ctx = self._context(session)
             job = queries.job(session, workers.of_subjob(session, subjob).job_id)
             if call["call"] != "show":
-                run(ctx, requests.resize, job.id, call["to"], job.user, call["by"], call["key"])
+                run(ctx, workers.resize_job, subjob, call["to"], call["by"], call["key"])
             return told_elastic(JobWorld(ctx, job))
 
         return await (self._store.read if call["call"] == "show" else self._store.write)(take)

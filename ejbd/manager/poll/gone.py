@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import structlog
 
 from ejbd.batch.base import BatchEnd
-from ejbd.core.view import ClusterView
+from ejbd.core.view import ClusterView, base_id
 from ejbd.files.userfiles import each_apart
 from ejbd.manager.facts.listing.rows import SubjobRow
+from ejbd.manager.facts.tags import mark_of
 from ejbd.manager.rules.requests import reports as workers
 from ejbd.manager.world import World
 
@@ -28,15 +29,22 @@ class Gone:
         self._world = world
 
     async def outcomes(
-        self, view: ClusterView, unlisted: Mapping[str, SubjobRow], polls: int
-    ) -> Mapping[str, BatchEnd]:
-        """How batch jobs ended that are not in the view of the poll after `polls` others."""
-        lost = {
-            id: subjob
-            for id, subjob in unlisted.items()
-            if (subjob.submit_s or 0) < view.time_s - 1.0 and self._asks(subjob, polls)
-        }
-        return await self._world.batch.outcomes(await self._exit_files(lost)) if lost else {}
+        self, view: ClusterView, unlisted: Iterable[SubjobRow], polls: int
+    ) -> Mapping[str, Mapping[str, BatchEnd]]:
+        """How batch jobs ended that are not in the view of the poll after `polls` others: tag -> number -> end.
+
+        An array has several. Subjobs of one number are asked about one after the other, as there are that many.
+        """
+        lost = [row for row in unlisted if (row.submit_s or 0) < view.time_s - 1.0 and self._asks(row, polls)]
+        found: dict[str, Mapping[str, BatchEnd]] = {}
+        while lost:
+            now = {row.batch_id: row for row in lost if row.batch_id is not None}
+            marks = {id: mark_of(row) for id, row in now.items()}
+            ends = await self._world.batch.outcomes(await self._exit_files(now), marks)
+            for id, row in now.items():
+                found[row.tag] = {of: end for of, end in ends.items() if id in (of, base_id(of))}
+            lost = [row for row in lost if row.tag not in found]
+        return found
 
     def _asks(self, subjob: SubjobRow, polls: int) -> bool:
         """Whether to ask now how a job ended: of one that was not known for long, once a minute is enough."""
@@ -64,7 +72,7 @@ class Gone:
         of_users: dict[str, list[str]] = {}
         for file in files:
             of_users.setdefault(hands.user_at(Path(file)), []).append(file)
-        read = [partial(workers.read_left_behind, of_one, hands.read) for of_one in of_users.values()]
+        read = [(user, partial(workers.read_left_behind, of_one, hands.read)) for user, of_one in of_users.items()]
         found: dict[str, list[dict[str, Any]]] = {file: [] for file in files}
         for of_one, reports in zip(of_users.values(), await each_apart(read), strict=True):
             if reports is None:

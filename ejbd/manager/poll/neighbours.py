@@ -24,12 +24,12 @@ class Neighbours:
 
     async def ends(self, view: ClusterView) -> Mapping[str, BatchEnd]:
         """What is still known of those that ended while no poll looked."""
-        gone = await self.others.unlisted(view) if self.others is not None else []
+        gone = await self.others.unlisted(view) if self.others is not None else {}
         if not gone:
             return {}
         world = self._world
         try:
-            return await world.batch.outcomes(dict.fromkeys(gone, world.settings.spool_dir / "no-exit-file"))
+            return await world.batch.outcomes(dict.fromkeys(gone, world.settings.spool_dir / "no-exit-file"), gone)
         except BatchError as error:
             log.warning("others-unknown", jobs=len(gone), error=error.sentence())
             return {}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
-from ejbd.batch.base import BatchEnd
+from ejbd.batch.base import BatchEnd, Mark
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, SiteReservation
 from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.store import marks
@@ -98,16 +98,17 @@ class Others:
         """What was written may be other than what is known: it is read again."""
         self._known = None
 
-    async def unlisted(self, view: ClusterView) -> list[str]:
+    async def unlisted(self, view: ClusterView) -> dict[str, Mark]:
         """Jobs that ended while nothing looked, to ask the batch system about. Raises EjbError (store)."""
         if self._known is None:
             await self._store.read(lambda session: self._read(session, view.time_s))
         assert self._known is not None
         if not _sees(view) or self._looked_s is None or view.time_s - self._looked_s <= AWAY_S:
-            return []
+            return {}
         listed = {job.id for job in view.jobs}
-        gone = (id for id, one in self._known.items() if one.row.open and one.row.start_s is not None)
-        return [id for id in gone if id not in listed][:ASKED_AT_ONCE]
+        gone = {id: one.row for id, one in self._known.items() if one.row.open and one.row.start_s is not None}
+        unlisted = [id for id in gone if id not in listed][:ASKED_AT_ONCE]
+        return {id: Mark("", gone[id].submit_s) for id in unlisted}
 
     def _read(self, session: Session, now: float) -> None:
         columns = [getattr(OtherJob, name) for name in ("seq", "batch_id", *Noted._fields)]

@@ -94,7 +94,8 @@ class Poller:
                 unlisted = roster.unlisted(view)
                 outcomes = await self._gone.outcomes(view, unlisted, self.polls)
                 ends = await self._neighbours.ends(view)
-                left = await self._gone.left_behind({*unlisted, *(job.id for job in view.jobs if job.state.ended)})
+                ended = {job.id for job in view.jobs if job.state.ended}
+                left = await self._gone.left_behind(ended | {row.batch_id for row in unlisted if row.batch_id})
             except BatchError as error:
                 await self._no_answer(error)
                 return
@@ -128,7 +129,8 @@ class Poller:
             self._telemetry.last_poll.set(world.clock())
 
     async def see(self) -> None:
-        """The first requests may come before the first poll."""
+        """The first requests may come before the first poll. Raises EjbError where this daemon has not begun."""
+        self._world.refuse_if_closed()
         if self._world.view is None and not self.error:
             await self.poll()
 

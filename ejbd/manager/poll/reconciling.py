@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import defer
 
 from ejbd.batch.base import BatchEnd
-from ejbd.core.view import BatchJobView, BatchState, ClusterView, base_id
+from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.manager.acts.carrying import carry_out, do, in_savepoint
 from ejbd.manager.effects import Effects, note
 from ejbd.manager.facts import arrays
@@ -40,7 +40,7 @@ ROWS_AT_ONCE = 200
 _PLAN = (
     update(Subjob.__table__)  # type: ignore[arg-type]
     .where(Subjob.id == bindparam("subjob"), Subjob.state == SubjobState.PENDING.value)
-    .values(planned_start_s=bindparam("plan"), reason=bindparam("why"))
+    .values(planned_start_s=bindparam("plan"), reason=bindparam("why"), told_submit_s=bindparam("told"))
 )
 
 
@@ -54,7 +54,11 @@ class Reconciler:
     """
 
     def __init__(
-        self, context: Callable[[], Context], view: ClusterView, roster: Roster, outcomes: Mapping[str, BatchEnd]
+        self,
+        context: Callable[[], Context],
+        view: ClusterView,
+        roster: Roster,
+        outcomes: Mapping[str, Mapping[str, BatchEnd]],
     ) -> None:
         self._context = context
         self._view = view
@@ -150,8 +154,9 @@ class Reconciler:
             return False
         if row.role == SubjobRole.PLACEHOLDER and job.rigid_start_s is None and seen.promised_s is not None:
             return False  # its first promise
-        if row.planned_start_s != seen.planned_start_s or row.reason != seen.reason:
-            plans.append((row.job_id, {"subjob": row.id, "plan": seen.planned_start_s, "why": seen.reason}))
+        now = {"plan": seen.planned_start_s, "why": seen.reason, "told": seen.submit_s}
+        if tuple(now.values()) != (row.planned_start_s, row.reason, row.told_submit_s):
+            plans.append((row.job_id, {"subjob": row.id, **now}))
         return True
 
     def _look_at(self, ids: Sequence[str], listed: Mapping[str, BatchJobView]) -> None:
@@ -169,7 +174,7 @@ class Reconciler:
             def look(world: JobWorld, subjob: Subjob = subjob) -> Effects[None]:
                 id = subjob.batch_id or ""
                 seen = self._as_one(subjob) if id in self._families or subjob.elements else seen_of(subjob, listed)
-                yield from observe.look(world, subjob, seen, self._outcomes.get(id))
+                yield from observe.look(world, subjob, seen, self._outcomes.get(subjob.tag, {}).get(id))
 
             in_savepoint(world, look)
         carry_out(ctx, find_empty_subjobs(ctx, [(worlds[job.id], subjob) for subjob, job in rows]))
@@ -177,7 +182,7 @@ class Reconciler:
     def _as_one(self, subjob: Subjob) -> BatchJobView | None:
         """An array or a heterogeneous job, with what is said of its elements noted."""
         rows = [row for row in self._families.get(subjob.batch_id or "", ()) if is_ours(row, subjob)]
-        own = {id: outcome for id, outcome in self._outcomes.items() if base_id(id) == subjob.batch_id}
+        own = self._outcomes.get(subjob.tag, {})
         whole = next((job for job in self._view.jobs if job.id == subjob.batch_id), None)
         if whole is not None and not rows:
             return whole if is_ours(whole, subjob) else None  # an array of which the batch system speaks as one

@@ -32,7 +32,7 @@ class Tick:
         self,
         view: ClusterView,
         roster: Roster,
-        outcomes: Mapping[str, BatchEnd],
+        outcomes: Mapping[str, Mapping[str, BatchEnd]],
         left_behind: Mapping[str, list[dict[str, Any]]],
         specs: Specs,
     ) -> None:
@@ -67,6 +67,8 @@ class Tick:
         carry_out(ctx, drains.mark(ctx))
         yield
         yield from turns.pieces(self._context, self._view, self._roster)
+        if self._context().hands.own.trouble:
+            return  # nothing that is decided now could be begun
         decisions = Round(self._context(), self._roster, reconciler.looked_at, self._specs)
         for _ in decisions.pieces():
             yield

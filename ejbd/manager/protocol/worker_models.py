@@ -44,6 +44,7 @@ class Registration(Wire):
     age_s: Annotated[Seconds | None, Field(description="for how long its process has been there")] = None
     engines: Annotated[list[Name], Field(max_length=32, description="checkpoint engines that this node can use")] = []
     dmtcp: Annotated[DmtcpBuild | None, Field(description="what a plugin for this node's DMTCP has to match")] = None
+    accepted: Annotated[int, Field(ge=0, le=2**53, description="its last report that was stored, by any daemon")] = 0
 
 
 class Registered(Wire):
@@ -196,7 +197,7 @@ class Reports(Wire):
     """Reports in order of `n`; none is a heartbeat."""
 
     worker: Name
-    reports: Annotated[list[Report], Field(max_length=100_000)]
+    reports: Annotated[list[Report], Field(max_length=1000)]
 
 
 class Accepted(Wire):

@@ -17,9 +17,10 @@ class Entrance:
     def __init__(self, world: World, poller: Poller) -> None:
         self._poller = poller
         self.submissions = Submissions(
-            world.settings, world.store, world.batch, world.one_user, world.context, lambda: world.view
-        )
-        self.workflows = Workflows(world.store, world.context, self._take)
+            world.settings, world.store, world.batch, world.one_user, world.context, lambda: world.view,
+            world.hands.read_file if world.hands.by_user else None,
+        )  # fmt: skip
+        self.workflows = Workflows(world.store, world.context, self._take, world.hands)
 
     def refuse_others(self, user: str) -> None:
         """Raise EjbError (FORBIDDEN) for a user that this daemon runs no jobs of."""
@@ -40,10 +41,10 @@ class Entrance:
         await self._poller.see()
         return await self.submissions.plan(job, user)
 
-    async def check_workflow(self, plan: Asked) -> None:
-        """Raise EjbError where a plan cannot be right, or this site would not take one of its allocations."""
+    async def check_workflow(self, plan: Asked, user: str) -> None:
+        """Raise EjbError where a user's plan cannot be right, or this site would not take one of its allocations."""
         await self._poller.see()
-        await self.workflows.check(plan)
+        await self.workflows.check(plan, user)
 
     async def submit_workflow(self, plan: Asked, user: str, key: str | None) -> tuple[str, bool]:
         """Store a workflow; its id, and whether it is new. Durable when this returns."""

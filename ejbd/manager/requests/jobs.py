@@ -11,6 +11,7 @@ from ejbd.core.timeline import PlannedTimeline
 from ejbd.manager.acts.carrying import run
 from ejbd.manager.acts.numbers import number_read, settled
 from ejbd.manager.facts.batchjob import numbers
+from ejbd.manager.facts.tags import still_theirs
 from ejbd.manager.poll.poller import Poller
 from ejbd.manager.rules.requests import requests
 from ejbd.manager.service.news import News, newest_event
@@ -37,12 +38,13 @@ class JobRequests:
         await self._store.write(lambda s: run(self._context(s), requests.cancel_elements, job_id, elements, by))
 
     async def signal(self, job_id: str, signal: str, to: str, by: str) -> None:
-        number, batch_ids = await self._store.write(
+        number, marks = await self._store.write(
             lambda s: run(self._context(s), requests.signal, job_id, signal, to, by)
         )
-        if isinstance(self._batch, SendsSignals):
-            for id in batch_ids:
-                await self._batch.signal(Identity.own(), id, number, to)
+        if marks and isinstance(self._batch, SendsSignals):
+            own, known = Identity.own(), {id: (mark,) for id, mark in marks.items()}
+            for id in still_theirs({id: id for id in marks}, known, await self._batch.list_jobs(list(marks)), own.user):
+                await self._batch.signal(own, id, number, to)
 
     async def evolve(self, job_id: str, tail: str, dry_run: bool, by: str) -> ToldCourse:
         return await self._store.write(

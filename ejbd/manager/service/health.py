@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypedDict
 
+import structlog
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -20,7 +21,9 @@ from ejbd.errors import Code, EjbError
 from ejbd.store.engine import is_sqlite
 from ejbd.store.store import Store
 
-TRIAL_S = 10.0  # between two trials whether the database takes a change
+log = structlog.get_logger(__name__)
+
+TRIAL_S = 10.0  # between two trials whether the database takes a change, and the spool
 WRITER_S = 30.0  # one commit, and what waits for it
 COMMANDS_S = 60.0  # beyond the time-outs of the batch commands that a poll or a pass of the executor makes
 POLLS = 3  # that may be missing
@@ -70,8 +73,16 @@ class Fault:
 class Health:
     """Told of polls and passes as they come and go; answers at any time, without waiting."""
 
-    def __init__(self, settings: Settings, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        monotonic: Callable[[], float] = time.monotonic,
+        spool: Callable[[], Fault | None] = lambda: None,
+    ) -> None:
+        """`spool`: what is wrong with the spool."""
         self._store = store
+        self._spool = spool
         self._monotonic = monotonic
         batch = settings.traits
         self.poll_limit_s = POLLS * settings.poll_s + COMMANDS_S + POLLS * batch.command_s
@@ -94,11 +105,16 @@ class Health:
         finally:
             self._passing = None
 
-    async def watch(self) -> None:
-        """Try for ever whether the database takes a change: an idle daemon would learn of a full disk from a user."""
+    async def watch(self, try_spool: Callable[[], Awaitable[None]]) -> None:
+        """Try for ever whether the database takes a change, and the spool: an idle daemon would learn of a full disk
+        from a user."""
         while True:
-            await self.try_database()
             await asyncio.sleep(TRIAL_S)
+            await self.try_database()
+            try:
+                await try_spool()
+            except Exception as error:
+                log.error("spool-not-tried", error=str(error))
 
     async def try_database(self) -> None:
         """One small change that has to reach the disk."""
@@ -113,14 +129,15 @@ class Health:
 
     def faults(self) -> list[Fault]:
         """What is wrong, the cause before what comes of it. The batch system is not looked at here."""
-        now, writer, found = self._monotonic(), self._store.writer_status(), []
+        now, writer, found = self._monotonic(), self._store.writer_status(), list(filter(None, (self._spool(),)))
         if self._store.fenced:
             found.append(Fault(Code.CONFLICT, "another ejbd has taken the database over: this one ends", ""))
         elif not writer.alive:
             found.append(Fault(Code.STORE, "the thread that writes the database has ended", _RESTART, True))
         elif writer.busy_s > WRITER_S:
             what = f"the database has been at one commit for {writer.busy_s:.0f} s, and {writer.waiting} changes wait"
-            found.append(Fault(Code.STORE, what, "look at the disk or the server that holds the database", True))
+            hint = "look at the disk or the server that holds the database"
+            found.append(Fault(Code.STORE, what, hint, not found))
         elif writer.error or self._refused:
             hint = "free space on its disk, or see that its server runs; the daemon goes on by itself"
             found.append(Fault(Code.STORE, writer.error or self._refused, hint))

@@ -82,7 +82,7 @@ def _admitted(ctx: Context, job: Reading, user: str) -> Admission:
     engine, as_one = "none", False
     if elastic:
         check_mpi(ctx.settings, spec)
-        engine, about = choose_engine(ctx, spec)
+        engine, about = choose_engine(ctx, spec, user)
         about = "; ".join(part for part in (about, fit.said) if part)
         as_one = is_open_mpi(ctx.settings, spec.mpi)
         if as_one:
@@ -114,7 +114,9 @@ def _admitted(ctx: Context, job: Reading, user: str) -> Admission:
     job, spec, chained = _chained(ctx, job, spec, first, engine)
     why = f"{why}; {chained}" if chained else why
     if spec.evolving is not None:
-        check_evolving(spec, engine, min(omax, spec.needs.omax or omax), moves=not as_one, split=cannot_split(ctx))
+        check_evolving(
+            spec, engine, min(omax, spec.needs.omax or omax), moves=not as_one, split=cannot_split(ctx, user)
+        )
         why = f"{why}; {told_at_submission(spec, ctx.settings.limits.give_back_grace_s)}"
     if ctx.view is not None and (found := ctx.view.queue(first)) is not None:
         _check_shape(found, spec)

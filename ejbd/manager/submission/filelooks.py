@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from ejbd.files.userfiles import apart
 from ejbd.manager.facts.batchjob.pbsfolders import into_folders
 from ejbd.manager.facts.placing import appprofile
-from ejbd.manager.facts.placing.appprofile import none_is_for, with_profile
+from ejbd.manager.facts.placing.appprofile import none_is_for, read_as_daemon, with_profile
 from ejbd.manager.facts.placing.checkpointing import with_mpi
 from ejbd.manager.facts.placing.mpi import LOOK_S
 from ejbd.manager.facts.placing.mpirun import doubt, with_launcher
@@ -18,6 +20,7 @@ from ejbd.manager.jobspec import JobKind, Reading
 from ejbd.profiles.profile import Profile
 from ejbd.wire.kinds import Engine
 
+ReadsFileOf = Callable[[str, Path, int], bytes]
 FRESH_S = 0.25  # so long a flood of submissions goes by the profiles that one of it has read
 MOST_KEPT, KEPT_CHARACTERS = 256, 16_384
 
@@ -29,25 +32,30 @@ class FileLooks:
     `own`: the daemon runs jobs of its own user alone.
     """
 
-    def __init__(self, own: bool, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, own: bool, now: Callable[[], float] = time.monotonic, read_file: ReadsFileOf | None = None
+    ) -> None:
+        """`read_file`: reads up to so many bytes of a file as the user that is named (None: as the daemon)."""
         self._own = own
+        self._read_file = read_file
         self._now = now
         self._seen: tuple[float, Mapping[str, Profile]] | None = None  # when profiles were read, and which there are
         self._asked_of: Mapping[str, Profile] = {}
         self._none_is_for: set[tuple[object, ...]] = set()  # of those: what is submitted again and again
 
-    async def at(self, job: Reading) -> Reading:
-        """The job with what is seen of its files."""
+    async def at(self, job: Reading, user: str = "") -> Reading:
+        """The user's job with what is seen of its files."""
         if self._nothing_to_see(job):
             return job
         found = [job]
 
         def look() -> None:
-            for step in (self._with_profile, _with_launcher, _with_mpi):
+            found.append(self._with_profile(job, user))
+            for step in (_with_launcher, _with_mpi):
                 found.append(step(found[-1]))
 
         with suppress(TimeoutError):
-            await apart(look, LOOK_S)
+            await apart(look, LOOK_S, user)
         return found[-1]
 
     def _nothing_to_see(self, job: Reading) -> bool:
@@ -68,8 +76,9 @@ class FileLooks:
             self._none_is_for.add(asked)
         return True
 
-    def _with_profile(self, job: Reading) -> Reading:
-        spec, said = with_profile(job.spec, self._own, job.profiles, self._read)
+    def _with_profile(self, job: Reading, user: str) -> Reading:
+        read_file = read_as_daemon if self._read_file is None else partial(self._read_file, user)
+        spec, said = with_profile(job.spec, self._own, job.profiles, self._read, read_file)
         return replace(job, spec=spec, notes=(*job.notes, *([said] if said else ())))
 
     def _read(self, own: bool) -> Mapping[str, Profile]:

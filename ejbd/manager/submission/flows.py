@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.flows import files
 from ejbd.manager.facts.flows.following import may_follow, outdated
 from ejbd.manager.facts.flows.standing import RETRY_S, Standing, is_leaving, key_of, open_ids, run_of, standing
+from ejbd.manager.hands.hands import Hands
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.rules.flows import asked, steps
 from ejbd.manager.submission.admission import admit
@@ -46,6 +48,9 @@ log = structlog.get_logger(__name__)
 MADE_AT_ONCE = 16
 """Jobs that are made of one workflow before the next one has its turn."""
 MOST_ROUNDS = 20  # a look that goes on this often leaves the rest to the next
+TURN_S = 1.0  # that the workflows of other users wait for one user's
+LOOK_S = 60.0  # for the files of one step
+AWAY_S = 60.0  # after which a user's files that did not come are looked at again
 CLOCK_S = 5.0  # between two looks at workflows that wait for a time
 
 
@@ -71,18 +76,22 @@ class Workflows:
         store: Store,
         context: Callable[[Session], Context],
         submit: Callable[[Submission], Awaitable[Accepted]],
+        hands: Hands,
     ) -> None:
         self._store = store
         self._context = context
         self._submit = submit
+        self._hands = hands
         self._turn = asyncio.Lock()
+        self._of_users: dict[str, asyncio.Task[None]] = {}  # that go on with one user's workflows
+        self._away_s: dict[str, float] = {}  # users with files that do not come: not looked at before (monotonic)
         self.waiting = False  # some had their turn, and have further jobs to be made
         self._retry_s: dict[tuple[str, str], float] = {}  # allocation -> not before, after a refusal that passes
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    async def check(self, given: Asked) -> Plan:
-        """The plan, each allocation of which this site would take. Raises EjbError with its place in the file."""
+    async def check(self, given: Asked, user: str = "") -> Plan:
+        """The plan, each allocation of which this site would take of the user. Raises EjbError with its place in it."""
         plan = await asyncio.to_thread(read_plan, given.text, given.file, ENGINES)
         readings = []
         for group in groups(plan):
@@ -95,7 +104,7 @@ class Workflows:
             ctx = self._context(session)
             for group, reading in readings:
                 try:
-                    admit(ctx, reading, "")  # whether it can be taken at all
+                    admit(ctx, reading, user)  # whether it can be taken at all
                 except EjbError as error:
                     raise _placed(error, given.file, group) from None
 
@@ -106,7 +115,7 @@ class Workflows:
         """Store a plan, and whether it is new; durable when this returns. Raises EjbError (also KEY_REUSED)."""
         if key is not None and (before := await self._store.read(lambda s: _answered(s, user, key, given.digest))):
             return before, False
-        plan = await self.check(given)
+        plan = await self.check(given, user)
         id = new_id()
 
         def write(session: Session) -> tuple[str, bool]:
@@ -129,18 +138,42 @@ class Workflows:
     # -- going on -----------------------------------------------------------------------------------------------------
 
     async def advance(self) -> bool:
-        """Go on with every workflow as far as it goes now; whether any is open."""
+        """Go on with every workflow as far as it goes now; whether any is open.
+
+        Those of one user go one after the other. Others wait `TURN_S` for a user's files at most.
+        """
         async with self._turn:
             self.waiting = False
-            ids = await self._store.read(open_ids)
-            for id in ids:
-                try:
-                    await self._advance(id)
-                except EjbError as error:
-                    log.error("workflow", id=id, error=error.sentence())
-                except TimeoutError:
-                    log.warning("workflow-files", id=id, error="the file system does not answer")
-            return bool(ids)
+            of_users: dict[str, list[str]] = {}
+            for id, user in await self._store.read(open_ids):
+                of_users.setdefault(user, []).append(id)
+            for user, ids in of_users.items():
+                if user not in self._of_users and self._away_s.get(user, 0.0) <= time.monotonic():
+                    self._of_users[user] = asyncio.create_task(self._advance_all(user, ids), name=f"flows-of-{user}")
+            if self._of_users:
+                await asyncio.wait(self._of_users.values(), timeout=TURN_S)
+            ended = [task for task in self._of_users.values() if task.done()]
+            self._of_users = {user: task for user, task in self._of_users.items() if not task.done()}
+            for task in ended:
+                task.result()  # a fault is the caller's to tell
+            return bool(of_users)
+
+    def close(self) -> None:
+        """End what still goes on."""
+        for task in self._of_users.values():
+            task.cancel()
+
+    async def _advance_all(self, user: str, ids: Sequence[str]) -> None:
+        for id in ids:
+            try:
+                await self._advance(id)
+                self._away_s.pop(user, None)
+            except EjbError as error:
+                log.error("workflow", id=id, error=error.sentence())
+            except (OSError, TimeoutError) as error:
+                self._away_s[user] = time.monotonic() + AWAY_S
+                log.warning("workflow-files", id=id, user=user, error=str(error) or "the file system does not answer")
+                return
 
     async def _advance(self, id: str) -> None:
         for _ in range(MOST_ROUNDS):
@@ -151,13 +184,13 @@ class Workflows:
                 self.waiting = True
                 return
             if todo.go:
-                await apart(partial(_say_go, todo.cwd, todo.go))
+                await apart(partial(self._say_go, todo.question, todo.go), user=todo.question.user)
             if not todo.more:
                 return
             await self._step(id, todo.question)
 
     async def _step(self, id: str, question: files.Question) -> None:
-        looked = await apart(lambda: files.look(question))
+        looked = await apart(lambda: files.look(question, self._hands), LOOK_S, question.user)
         reach(CrashPoint.STAGE_BEFORE_COMMIT)
         await self._store.write(lambda s: run(self._context(s), steps.step, id, looked))
         reach(CrashPoint.STAGE_AFTER_COMMIT)
@@ -187,13 +220,17 @@ class Workflows:
         late = any(not is_leaving(session, str(stage.job_id)) for stage in outdated(found))
         stopped = found.stuck and any(stage.state == StageState.WAITING for stage in found.stages.values())
         return _Todo(
-            cwd=str(found.workflow.surroundings["cwd"]),
             submitting=tuple(orders[:MADE_AT_ONCE]),
             waiting=len(orders) > MADE_AT_ONCE,
             go=tuple(_goes(session, found)),
             question=files.question(found, ended, ready),
             more=bool(ended or ready or ahead or stopped or unmade or may_follow(found, ctx.view) or late),
         )
+
+    def _say_go(self, question: files.Question, names: tuple[str, ...]) -> None:
+        for name in names:
+            with contextlib.suppress(OSError):
+                self._hands.make_empty_file(question.user, Path(question.cwd, name))
 
     async def _make(self, order: _Order) -> None:
         """Make the job of an allocation, the same one however often this is tried."""
@@ -234,7 +271,6 @@ class _Order:
 
 @dataclass(frozen=True, slots=True)
 class _Todo:
-    cwd: str
     submitting: tuple[_Order, ...]
     waiting: bool  # there are more of them
     go: tuple[str, ...]
@@ -250,14 +286,6 @@ def _goes(session: Session, found: Standing) -> list[str]:
         if attempt is not None and attempt.ahead and all(found.state(need).done for need in found.groups[name].needs):
             names.append(go_file(stage.workflow_id, name, stage.attempt))
     return names
-
-
-def _say_go(cwd: str, names: tuple[str, ...]) -> None:
-    for name in names:
-        with contextlib.suppress(OSError):
-            path = Path(cwd, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
 
 
 def request_of(

@@ -24,7 +24,7 @@ from ejbd.manager.facts.past.speculating import Wanted, note_for, walltimes_of, 
 from ejbd.manager.jobspec import JobSpec, Reading
 from ejbd.manager.submission import dryrun
 from ejbd.manager.submission.admission import admit
-from ejbd.manager.submission.filelooks import FileLooks
+from ejbd.manager.submission.filelooks import FileLooks, ReadsFileOf
 from ejbd.manager.submission.intake import Accepted, Intake, Submission, answered
 from ejbd.manager.submission.together import Together
 from ejbd.manager.submission.told import ToldPlan
@@ -46,6 +46,7 @@ class Submissions:
         runs_as: str | None,
         context: Callable[[Session], Context],
         view: Callable[[], ClusterView | None],
+        read_file: ReadsFileOf | None = None,
     ) -> None:
         self._mail_program = settings.mail_program
         self._limits = settings.limits
@@ -60,13 +61,13 @@ class Submissions:
         self._intake = Intake(store, context)
         self._looks: Together[Submission, _Look] = Together(self._look, "submissions")
         self._outputs = Outputs()
-        self._files = FileLooks(runs_as is not None)
+        self._files = FileLooks(runs_as is not None, read_file=read_file)
         self._checks = asyncio.Semaphore(settings.limits.submit_concurrency)
         self._under_way: dict[tuple[object, ...], asyncio.Future[tuple[str, ...]]] = {}
 
     async def submit(self, submission: Submission) -> Accepted:
         """Store a job; durable when this returns. Before, the batch system is shown J0, or what is passed through."""
-        job = await self._files.at(submission.job)
+        job = await self._files.at(submission.job, submission.user)
         submission = replace(submission, job=job)
         notes: tuple[str, ...] = ()
         if job.spec.asked is not None or job.spec.learned:

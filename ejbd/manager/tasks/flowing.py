@@ -27,6 +27,12 @@ class Flowing:
 
     async def run(self) -> None:
         """Go on with workflows when something has begun or ended; while one is open, by the clock, too."""
+        try:
+            await self._go_on()
+        finally:
+            self._workflows.close()
+
+    async def _go_on(self) -> None:
         while True:
             self._flow.clear()
             try:

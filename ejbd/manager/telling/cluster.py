@@ -95,7 +95,7 @@ def told_cluster(session: Session, view: ClusterView, user: str, sees_all: bool,
 
     Jobs of others are processors that are held, without a name: unless `sees_all` nothing else of them is told.
     """
-    of_batch, whole = _subjobs(session, since_s), _whole(view)
+    by_tag, whole = _subjobs(session, since_s), _whole(view)
     degrees = _degrees(session)
     bars: list[ToldBar] = []
     shown: set[str] = set()
@@ -124,7 +124,7 @@ def told_cluster(session: Session, view: ClusterView, user: str, sees_all: bool,
         }
 
     for one in view.jobs:
-        ours = of_batch.get(one.base_id)
+        ours = by_tag.get(one.mark)
         if ours is not None:
             shown.add(ours.subjob)
         found = _bar_of(one, view, ours)
@@ -135,7 +135,7 @@ def told_cluster(session: Session, view: ClusterView, user: str, sees_all: bool,
         if ours is None and sees_all:
             made["job"], made["name"], made["user"] = one.id, one.name, one.user
         bars.append(made)
-    for one_of in of_batch.values():
+    for one_of in by_tag.values():
         if one_of.subjob not in shown and one_of.start_s is not None and one_of.state in TERMINAL_SUBJOB:
             nodes = map(str, one_of.nodes)
             past = bar(BarKind.ELASTIC, nodes, one_of.processors, one_of.start_s, one_of.end_s, one_of)
@@ -200,7 +200,7 @@ class _Ours(NamedTuple):
     """A subjob with its job, of which no more is read than is told: requests, which are JSON, take longer than that."""
 
     subjob: str
-    batch_id: str
+    tag: str
     role: str
     state: str
     nodes: list[Any]
@@ -214,19 +214,19 @@ class _Ours(NamedTuple):
 
 
 _COLUMNS = (
-    *(Subjob.id, Subjob.batch_id, Subjob.role, Subjob.state, Subjob.nodes, Subjob.processors, Subjob.start_s),
+    *(Subjob.id, Subjob.tag, Subjob.role, Subjob.state, Subjob.nodes, Subjob.processors, Subjob.start_s),
     *(Subjob.end_s, Job.id, Job.name, Job.user, Job.elastic),
 )
 
 
 def _subjobs(session: Session, since_s: float) -> dict[str, _Ours]:
-    """EJB's subjobs that have not ended, or ended of late, by their batch jobs' ids."""
+    """EJB's subjobs that have not ended, or ended of late, by their tags."""
     lately = or_(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.end_s >= since_s)
     rows = select(*_COLUMNS).join(Job, Job.id == Subjob.job_id).where(Subjob.batch_id.is_not(None), lately)
     found: dict[str, _Ours] = {}
     for row in session.execute(rows.order_by(Subjob.created_s.desc()).limit(MOST_PAST)):
         one = _Ours(*row)
-        found.setdefault(one.batch_id, one)
+        found.setdefault(one.tag, one)
     return found
 
 

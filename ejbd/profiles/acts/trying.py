@@ -119,7 +119,7 @@ def _tried(
     whole = _folder(case, scratch / "alone")
     run, _ = _launch(profile, command, whole, widths[0], None, 0)
     runs.append(run)
-    if problem := missing(profile, whole, run.values, command.program):
+    if problem := missing(profile, run.values, command.program, _reader_in(whole)):
         raise EjbError(Code.INVALID, problem, hint="docs/profiles.md says what a case needs")
     tell(f"{widths[0]} ranks, uninterrupted")
     trial.alone = _ended(run, widths[0], longest_s)
@@ -210,17 +210,22 @@ def _patterns(profile: Profile, values: Mapping[str, str]) -> list[str]:
     return [filled(pattern, values) for pattern in profile.state]
 
 
-def _launch(
-    profile: Profile, command: Command, folder: Path, ranks: int, before: int | None, epoch: int, done: float = 0.0
-) -> tuple[Run, float]:
-    """The run, and the seconds that its preparation took."""
-
+def _reader_in(folder: Path) -> Callable[[str], str | None]:
     def reads(path: str) -> str | None:
         try:
             return (folder / path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
 
+    return reads
+
+
+def _launch(
+    profile: Profile, command: Command, folder: Path, ranks: int, before: int | None, epoch: int, done: float = 0.0
+) -> tuple[Run, float]:
+    """The run, and the seconds that its preparation took."""
+
+    reads = _reader_in(folder)
     values = values_of(profile, command.program, reads)
     newest_file = newest(state_files(folder, _patterns(profile, values)))
     launch = start(

@@ -50,7 +50,10 @@ class PbsSite:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PATH": self.path, "TZ": "UTC0", "LC_ALL": "C"}
 
-    def start(self) -> None:
+    def start(self, state: str = "") -> None:
+        """`state`: what the server is to know, in place of what it knew."""
+        if state:
+            (self.folder / "state.json").write_text(state)
         argv = [sys.executable, "-m", "tests.fakes.pbs.server", str(self.folder)]
         with open(self.folder / "log", "ab") as log:
             self.server = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -149,6 +152,15 @@ class PbsSite:
         """The jobs as the server has written them down."""
         stored = json.loads((self.folder / "state.json").read_text()) if (self.folder / "state.json").exists() else {}
         return list(stored.get("jobs", []))
+
+    def state(self) -> str:
+        """What the server has written down: :meth:`start` may bring it back."""
+        return (self.folder / "state.json").read_text()
+
+    def stored(self, id: str) -> dict[str, Any]:
+        """A job as the server has written it down, without what it plans."""
+        job = next(job for job in self._stored() if job["number"] == int(id.partition(".")[0]))
+        return {name: value for name, value in job.items() if name != "estimate"}
 
     def numbers(self) -> list[int]:
         """Jobs that have not ended."""

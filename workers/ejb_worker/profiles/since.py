@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .filling import filled, option
+from .filling import ReadsFile, filled, option
 from .saying import STDOUT
 
 TAIL_BYTES = 64 * 1024
@@ -93,37 +93,33 @@ def logs_of(profile: Any, values: Mapping[str, str]) -> List[str]:
     return list(dict.fromkeys(filled(log, values) for log in ends))
 
 
-def missing(profile: Any, folder: Path, values: Mapping[str, str], words: Sequence[str]) -> str:
+def missing(profile: Any, values: Mapping[str, str], words: Sequence[str], reads: ReadsFile) -> str:
     """Why a case cannot be run by the profile, in a sentence: it has what a resumed run would not keep, or lacks what
     the profile needs. `words`: the program's. "" where nothing speaks against it."""
     for needs, where in ((profile.stop.needs, profile.stop.needs_in), (profile.resume.needs, profile.resume.needs_in)):
         if needs:
-            path = folder / filled(where, values)
-            try:
-                text = path.read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                return "%s is not there, in which the profile %s needs %r" % (path.name, profile.name, needs)
+            path = filled(where, values)
+            name, text = os.path.basename(path), reads(path)
+            if text is None:
+                return "%s is not there, in which the profile %s needs %r" % (name, profile.name, needs)
             if not re.search(needs, text, re.MULTILINE):
-                return "no line of %s is like %r, which the profile %s needs" % (path.name, needs, profile.name)
+                return "no line of %s is like %r, which the profile %s needs" % (name, needs, profile.name)
     for one in getattr(profile, "unless", ()):  # a job of an older daemon's has none
-        where = _hindered(one, folder, values, words)
+        where = _hindered(one, values, words, reads)
         if where:
             return "%s: %s, so that the profile %s is not for it" % (where, one.why, profile.name)
     return ""
 
 
-def _hindered(one: Any, folder: Path, values: Mapping[str, str], words: Sequence[str]) -> str:
+def _hindered(one: Any, values: Mapping[str, str], words: Sequence[str], reads: ReadsFile) -> str:
     """The option or the file that an `unless` of a profile is about; "" where that is not there."""
     if one.option:
         found = next((word for word in words if word.partition("=")[0] in one.option.split("|")), "")
         like = not one.line or re.search(one.line, option(words, one.option) or "") is not None
         return found.partition("=")[0] if like else ""
     name = filled(one.file, values)
-    try:
-        text = (folder / name).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    return name if re.search(one.line, text, re.MULTILINE) else ""
+    text = reads(name)
+    return name if text is not None and re.search(one.line, text, re.MULTILINE) else ""
 
 
 def remove_stop_files(profile: Any, folder: Path, values: Mapping[str, str]) -> None:

@@ -116,7 +116,7 @@ def _is_held_by_nothing(world: JobWorld, spec: JobSpec) -> bool:
     ever started, nothing would be known of DMTCP.
     """
     ctx, job = world.ctx, world.job
-    return may_be_plain(ctx, job) and job.engine == "none" and (spec.engine == "none" or bool(ctx.offers))
+    return may_be_plain(ctx, job) and job.engine == "none" and (spec.engine == "none" or bool(ctx.offers_of(job.user)))
 
 
 def _of_young_array(world: JobWorld) -> bool:

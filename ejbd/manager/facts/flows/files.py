@@ -1,28 +1,26 @@
-"""What the files of a workflow say. They are its user's: looked at apart, never in a transaction."""
+"""What the files of a workflow say. They are its user's: looked at as that user and apart, never in a transaction."""
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import itertools
-import os
-from collections.abc import Iterator
+import errno
 from dataclasses import dataclass
+from pathlib import Path
 
-from ejbd.files.userfiles import read_plain
+from ejbd.errors import Code, EjbError
 from ejbd.manager.facts.flows.standing import Standing
+from ejbd.manager.hands.hands import Hands
 from ejbd.store.models import WorkflowStage
 from ejbd.workflow.graph import Group
 from ejbd.workflow.script import Mark, marks_file, read_marks
 
 MOST_BYTES = 1 << 20
-MOST_FILES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is to be looked at: the marks of attempts that have ended, and the files of groups that are ready."""
 
+    user: str
     cwd: str
     marks: tuple[tuple[str, str], ...]  # allocation, file
     groups: tuple[tuple[Group, bool], ...]  # and whether all that it needs had nothing to do
@@ -49,48 +47,43 @@ def question(found: Standing, ended: list[WorkflowStage], ready: list[WorkflowSt
         group = found.groups[stage.name]
         idle = all(found.stages[need].state == "skipped" for need in group.needs)
         chosen.append((group, idle and stage.attempt == 0))
-    return Question(cwd, marks, tuple(chosen))
+    return Question(found.workflow.user, cwd, marks, tuple(chosen))
 
 
-def look(asked: Question) -> Looked:
-    """Read what is asked; for a thread of its own (ejbd.files.userfiles.apart)."""
+def look(asked: Question, hands: Hands) -> Looked:
+    """Read what is asked; for a thread of its own (ejbd.files.userfiles.apart). Raises OSError, EjbError."""
     found = Looked({}, {}, {})
     for name, path in asked.marks:
-        found.marks[name] = marks_in(asked.cwd, path)
+        found.marks[name] = _marks_in(asked, path, hands)
     for group, idle in asked.groups:
         at = 0
         for stage in group.stages:
-            missing = next((one for one in stage.inputs if at == 0 and not _times(asked.cwd, (one,))), "")
-            if missing:
-                found.missing[group.name] = f"input {missing!r} of stage {stage.name} is not there"
-            if not idle or missing or not stage.outputs or not _newer(asked.cwd, stage.inputs, stage.outputs):
+            try:
+                inputs = hands.find_files(asked.user, asked.cwd, stage.inputs)
+                if at == 0 and (missing := [one for one, (n, _, _) in zip(stage.inputs, inputs, strict=True) if not n]):
+                    found.missing[group.name] = f"input {missing[0]!r} of stage {stage.name} is not there"
+                    break
+                if not idle or not stage.outputs:
+                    break
+                outputs = hands.find_files(asked.user, asked.cwd, stage.outputs)
+            except EjbError as error:
+                if error.code is not Code.TOO_LARGE:
+                    raise
+                found.missing[group.name] = f"the files of stage {stage.name} are not looked at: {error.message}"
+                break
+            newest = max((last for n, _, last in inputs if n), default=0.0)
+            if not all(n and newest <= first for n, first, _ in outputs):
                 break
             at += 1
         found.current[group.name] = at
     return found
 
 
-def marks_in(cwd: str, path: str) -> list[Mark]:
-    with contextlib.suppress(OSError):
-        data, _ = read_plain(os.path.join(cwd, path), MOST_BYTES)  # noqa: PTH118
-        return read_marks(data.decode(errors="replace"))
-    return []
-
-
-def _newer(cwd: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bool:
-    """Whether every output is there and no older than any input."""
-    if not all(_times(cwd, (one,)) for one in outputs):
-        return False
-    read = _times(cwd, inputs)
-    return not read or max(read) <= min(_times(cwd, outputs))
-
-
-def _times(cwd: str, patterns: tuple[str, ...]) -> list[float]:
-    return list(itertools.islice(_all_times(cwd, patterns), MOST_FILES))
-
-
-def _all_times(cwd: str, patterns: tuple[str, ...]) -> Iterator[float]:
-    for pattern in patterns:
-        for name in glob.iglob(pattern, root_dir=cwd):  # noqa: PTH207
-            with contextlib.suppress(OSError):
-                yield os.stat(os.path.join(cwd, name)).st_mtime  # noqa: PTH116, PTH118
+def _marks_in(asked: Question, path: str, hands: Hands) -> list[Mark]:
+    try:
+        data = hands.read_file(asked.user, Path(asked.cwd, path), MOST_BYTES)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ETIMEDOUT):
+            raise  # it may be there
+        return []
+    return read_marks(data.decode(errors="replace"))

@@ -119,12 +119,12 @@ class Standing:
         return job.expected_completion_s or job.start_s + self.groups[stage.name].walltime_s
 
 
-_OPEN = select(Workflow.id).where(Workflow.state == WorkflowState.RUNNING).order_by(Workflow.seq)
+_OPEN = select(Workflow.id, Workflow.user).where(Workflow.state == WorkflowState.RUNNING).order_by(Workflow.seq)
 
 
-def open_ids(session: Session) -> list[str]:
-    """The workflows that go on, oldest first."""
-    return list(session.scalars(_OPEN))
+def open_ids(session: Session) -> list[tuple[str, str]]:
+    """The workflows that go on, oldest first, each with its user."""
+    return [(row.id, row.user) for row in session.execute(_OPEN)]
 
 
 def standing(ctx: Context, id: str) -> Standing:

@@ -107,8 +107,9 @@ class Roster:
             if not (job.foreign or job.mark.startswith(TAG_PREFIX)):
                 rows = claims.get(job.id) or claims.get(job.base_id) or []
                 own = [row for row in rows if not by_user or self._user_of(row) in ("", job.user)]
-                if own and is_ours(job, own[-1]):
-                    job = replace(job, tag=own[-1].tag)
+                theirs = next((row for row in reversed(own) if is_ours(job, row)), None)
+                if theirs is not None:
+                    job = replace(job, tag=theirs.tag)
                 elif rows and not own:
                     job = replace(job, foreign=True)
             if stay and job.planned_start_s is not None and job.mark in stay:
@@ -121,12 +122,13 @@ class Roster:
         job = self.jobs.get(row.job_id)
         return "" if job is None else job.user
 
-    def unlisted(self, view: ClusterView) -> dict[str, SubjobRow]:
-        """Batch id -> open subjob that the view does not show. Not where the id is another job's by now."""
-        listed = {job.id for job in view.jobs}
-        listed |= {id for id, rows in families(view).items() if any(not job.state.ended for job in rows)}
-        rows = (row for rows in self.subjobs.values() for row in rows)
-        return {row.batch_id: row for row in rows if row.batch_id and row.batch_id not in listed}
+    def unlisted(self, view: ClusterView) -> list[SubjobRow]:
+        """Open subjobs that the view does not show; also where their numbers are other jobs' by now."""
+        shown = {job.id: [job] for job in view.jobs}
+        for id, elements in families(view).items():
+            shown.setdefault(id, []).extend(job for job in elements if not job.state.ended)
+        rows = (row for rows in self.subjobs.values() for row in rows if row.batch_id)
+        return [row for row in rows if not any(is_ours(job, row) for job in shown.get(row.batch_id or "", ()))]
 
     def tags(self) -> dict[str, str | None]:
         """Tag -> batch id of every open subjob."""

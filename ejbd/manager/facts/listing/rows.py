@@ -66,3 +66,4 @@ class SubjobRow(NamedTuple):
     releasing: bool
     stays: bool
     joined: bool
+    told_submit_s: float | None

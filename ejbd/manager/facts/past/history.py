@@ -41,7 +41,7 @@ MOST_SPEEDS = 256  # that are looked at
 NARROWED = 0  # the degree of a speed on fewer ranks than the job asked for, or on more
 MOST_RUNS = 128  # the same of runs
 MOST_APPLICATIONS = 4096  # that are remembered at a time
-SPOOL_MOVES = 50  # the newest moves, of all users, that tell how fast the spool is
+SPOOL_MOVES = 50  # the newest moves of a user that tell how fast the spool is
 LASTING_RUNS = 500  # of the latest that were told, of all users: the hundredth counts a third of the first
 LASTING_S = 300.0  # after which they are looked at again
 LONGEST_NAME = 400
@@ -69,7 +69,7 @@ class Remembered:
     whole_runs: dict[str, list[WholeRun]] = field(default_factory=dict)
     deltas: dict[str, tuple[penalty.AtDegree, ...]] = field(default_factory=dict)
     hops: dict[tuple[Hop, str, bool], list[Took]] = field(default_factory=dict)
-    speed: float | None = None
+    speeds: dict[str, float | None] = field(default_factory=dict)  # of the spool, by user
     lasting: tuple[float, float] | None = None  # when it was read, and how long runs last
 
 
@@ -150,11 +150,11 @@ class History:
         self._remembered = Remembered()
         wake(self._session, LEARNT_TOPIC)
 
-    def bytes_per_s(self) -> float | None:
-        """How fast the spool is written; None where it was not tried."""
-        if self._remembered.speed is None:
-            self._remembered.speed = measured_speed(self._session) or self._spool_speed
-        return self._remembered.speed
+    def bytes_per_s(self, user: str) -> float | None:
+        """How fast the spool is written by the user's own checkpoints; None where it was not tried."""
+        if user not in self._remembered.speeds:
+            self._remembered.speeds[user] = measured_speed(self._session, user)
+        return self._remembered.speeds[user] or self._spool_speed
 
     def lasting_s(self) -> float:
         """How long the work of this cluster lasts (:mod:`ejbd.core.lasting`); 0: too few runs are known."""
@@ -345,7 +345,8 @@ def lasting(session: Session) -> float:
     return lasting_s((processors, run_s) for _, processors, run_s in rows)
 
 
-def measured_speed(session: Session) -> float | None:
-    """Bytes a second that the spool took from checkpoints of late, of all users; None where none tells."""
-    query = select(Move.bytes, Move.write_s).order_by(Move.id.desc()).limit(SPOOL_MOVES)
+def measured_speed(session: Session, user: str) -> float | None:
+    """Bytes a second that the spool took from a user's checkpoints of late; None where none tells."""
+    query = select(Move.bytes, Move.write_s).where(Move.application.startswith(f"{user}:", autoescape=True))
+    query = query.order_by(Move.id.desc()).limit(SPOOL_MOVES)
     return spool_speed([(row.bytes, row.write_s) for row in session.execute(query)])

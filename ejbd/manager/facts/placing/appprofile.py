@@ -28,6 +28,8 @@ from ejbd.profiles.reading import SHIPPED, folders, matching, read_all, read_sen
 
 LOOK_S = 2.0
 MOST_INPUT_BYTES = 4 << 20
+ReadsUsersFile = Callable[[Path, int], bytes]
+"""Up to so many bytes of a file of a job's user. Raises OSError."""
 MOST_LAUNCH_BYTES = 64 << 20
 
 Reader = Callable[[bool], Mapping[str, Profile]]
@@ -80,6 +82,11 @@ def _first(text: str) -> list[str]:
     return words
 
 
+def read_as_daemon(path: Path, most: int) -> bytes:
+    """Up to `most` bytes of a file, as the daemon itself may read it. Raises OSError."""
+    return read_plain(path, most, follow=True)[0]
+
+
 def none_is_for(spec: JobSpec, profiles: Mapping[str, Profile] | None) -> bool:
     """Whether it is plain without a look at any file that a job is run by none of these `profiles` (None: not read)."""
     if spec.engine not in ("auto", "profile") or spec.elastic is False:
@@ -96,12 +103,17 @@ def none_is_for(spec: JobSpec, profiles: Mapping[str, Profile] | None) -> bool:
 
 
 def with_profile(
-    spec: JobSpec, own: bool, sent: Mapping[str, str] | None = None, read_known: Reader | None = None
+    spec: JobSpec,
+    own: bool,
+    sent: Mapping[str, str] | None = None,
+    read_known: Reader | None = None,
+    read_file: ReadsUsersFile = read_as_daemon,
 ) -> tuple[JobSpec, str]:
     """The job with the profile by which its application is run, where it may have one; and a note ("": none).
 
     It reads files. `sent`: profiles that came with the submission, which count first. `own`: the daemon runs jobs of
-    its own user alone, and reads that one's profiles, too. `read_known`: in place of :func:`known`. With engine `auto`
+    its own user alone, and reads that one's profiles, too. `read_known`: in place of :func:`known`. `read_file`: of the
+    job's user. With engine `auto`
     the case has to be fit for it, as far as that is seen; else another engine is taken. Of a profile that another user
     has sent that is left to the worker: its patterns are never searched for by the daemon. Raises EjbError for profiles
     that are wrong, and for engine `profile` alone.
@@ -135,10 +147,10 @@ def with_profile(
         foreign = one is not None and one.name in strange
         if one is None:
             continue
-        if spec.engine == "auto" and not foreign and (why := unfit(one, words, spec.cwd)):
+        if spec.engine == "auto" and not foreign and (why := unfit(one, words, spec.cwd, read_file)):
             unseen.append(why)
             continue
-        return _taken(spec, one, foreign), note
+        return _taken(spec, one, foreign or not own), note
     if unseen and spec.engine == "profile":
         raise EjbError(Code.UNSUPPORTED, f"no profile is for what the job launches: {unseen[0]}")
     return spec, "; ".join(filter(None, (note, f"no profile is taken: {unseen[0]}" if unseen else "")))
@@ -174,29 +186,23 @@ def _taken(spec: JobSpec, one: Profile, foreign: bool) -> JobSpec:
     return replace(spec, profile=told, widths=widths)
 
 
-def unfit(profile: Any, words: Sequence[str], cwd: str) -> str:
+def unfit(profile: Any, words: Sequence[str], cwd: str, read_file: ReadsUsersFile = read_as_daemon) -> str:
     """Why a program cannot be run by a profile that is for it: an option or a line that is not there, or one that is;
     "" where it can.
 
-    It reads files; what does not answer in time is no reason.
+    It reads files by `read_file`, and blocks.
     """
 
     def reads(path: str) -> str | None:
         try:
-            return read_plain(Path(cwd) / path, MOST_INPUT_BYTES, follow=True)[0].decode("utf-8", "replace")
+            return read_file(Path(cwd, path), MOST_INPUT_BYTES).decode("utf-8", "replace")
         except OSError:
             return None
 
-    def look() -> str:
-        try:
-            return missing(profile, Path(cwd), values_of(profile, list(words), reads), words)
-        except NotFound as error:
-            return str(error)
-
     try:
-        return within(look, LOOK_S)
-    except TimeoutError:
-        return ""
+        return missing(profile, values_of(profile, list(words), reads), words, reads)
+    except NotFound as error:
+        return str(error)
 
 
 @lru_cache(maxsize=1024)
@@ -214,4 +220,9 @@ def why_not(file: str, told: str, read: Reads = OWN_FILES.read) -> str:
         return str(error)
     if not matches(profile, words):
         return f"the profile {profile.name} is not for {words[0] if words else 'no program'}"
-    return "" if getattr(profile, "sent", False) else unfit(profile, words, cwd)
+    if getattr(profile, "sent", False):
+        return ""  # the worker looks, as its user
+    try:
+        return within(lambda: unfit(profile, words, cwd), LOOK_S)
+    except TimeoutError:
+        return ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -23,7 +22,7 @@ from ejbd.core.placing import Seat
 from ejbd.errors import Code, EjbError
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.memory import Offer
+from ejbd.manager.facts.memory import RECENT_WORKERS, Offer
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.appprofile import programs_of
 from ejbd.manager.facts.placing.mpi import Profile, linked_with, mpi_of_launch, profile_named
@@ -32,11 +31,11 @@ from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.options.signals import USR2, EndSignal
 from ejbd.plugins.engines import site_engines
 from ejbd.profiles.profile import Match
-from ejbd.store.models import Event, Worker
+from ejbd.store.models import Event, Job, Worker
 from ejbd.wire.kinds import EventKind
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
-RECENT_WORKERS = 50
+LATEST_OF_ALL = 2000  # workers that are read when the daemon starts
 LOOK_AGAIN_S = 5.0  # for DMTCP on the daemon's own PATH
 MPI_VARIABLES = ("UCX_", "FI_", "MPIR_")  # of a profile's, those that only an MPI reads
 _STARTERS = SimpleNamespace(  # programs that start others, and have those of all ranks meet by themselves
@@ -51,27 +50,27 @@ ON_LOOPBACK = {"OMPI_MCA_oob_tcp_if_include": "127.0.0.0/8", "OMPI_MCA_btl_tcp_i
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
 
-def offered(ctx: Context) -> str:
-    """Why jobs cannot be checkpointed by DMTCP here, or "" if they can: every worker seen of late offers it.
+def offered(ctx: Context, user: str) -> str:
+    """Why a user's jobs cannot be checkpointed by DMTCP, or "" if they can: each of the latest workers offers it.
 
-    While no worker has been seen, it is the daemon's own PATH that is looked at.
+    While none of the user's workers has been seen, it is the daemon's own PATH that is looked at.
     """
-    if ctx.offers:
-        return nodes_without_dmtcp(ctx)
+    if ctx.offers_of(user):
+        return nodes_without_dmtcp(ctx, user)
     if not _on_path(os.environ.get("PATH", os.defpath), int(time.monotonic() / LOOK_AGAIN_S)):
         return f"dmtcp_launch is not on PATH (it comes from {DMTCP_SOURCE})"
     return ""
 
 
-def nodes_without_dmtcp(ctx: Context, nodes: Sequence[str] | None = None) -> str:
+def nodes_without_dmtcp(ctx: Context, user: str, nodes: Sequence[str] | None = None) -> str:
     """In words, that one of these nodes (None: of all) does not offer DMTCP, as its last worker said; or ""."""
-    first = _first_without(ctx, "dmtcp", nodes)
+    first = _first_without(ctx, user, "dmtcp", nodes)
     return f"node {first} has no usable DMTCP" if first else ""
 
 
-def _first_without(ctx: Context, engine: str, nodes: Sequence[str] | None = None) -> str:
+def _first_without(ctx: Context, user: str, engine: str, nodes: Sequence[str] | None = None) -> str:
     """Of these nodes (None: of all) the first that does not offer an engine, as its last worker said; or ""."""
-    latest = dict(ctx.offers)  # of each node the last
+    latest = dict(ctx.offers_of(user))  # of each node the last
     without = (node for node, said in latest.items() if engine not in said["engines"])
     return min((node for node in without if nodes is None or node in nodes), default="")
 
@@ -82,16 +81,18 @@ def _on_path(path: str, _tick: int) -> bool:
     return shutil.which("dmtcp_launch", path=path) is not None
 
 
-def recent_offers(session: Session) -> deque[Offer]:
-    """What the workers that came last offer, the newest at the end; the manager keeps it up to date."""
-    query = (
-        select(Event).where(Event.kind == EventKind.WORKER_REGISTERED).order_by(Event.id.desc()).limit(RECENT_WORKERS)
-    )
-    newest_first = [(e.data["node"], e.data) for e in session.scalars(query) if "engines" in e.data]
-    return deque(reversed(newest_first), maxlen=RECENT_WORKERS)
+def recent_offers(session: Session) -> dict[str, tuple[Offer, ...]]:
+    """What each user's workers that came last offer, the newest at the end; the manager keeps it up to date."""
+    query = select(Event.data, Job.user).join(Job, Event.job_id == Job.id)
+    query = query.where(Event.kind == EventKind.WORKER_REGISTERED).order_by(Event.id.desc())
+    newest_first: dict[str, list[Offer]] = {}
+    for data, user in session.execute(query.limit(LATEST_OF_ALL)):
+        if "engines" in data:
+            newest_first.setdefault(user, []).append((data["node"], data))
+    return {user: tuple(reversed(found[:RECENT_WORKERS])) for user, found in newest_first.items()}
 
 
-def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
+def choose_engine(ctx: Context, spec: JobSpec, user: str) -> tuple[str, str]:
     """The engine of a job and why. Raises EjbError (UNSUPPORTED) for one that cannot be had."""
     if spec.profile is not None and spec.engine in ("auto", "profile"):
         said = f"engine profile: {spec.profile['name']} stops and resumes it"
@@ -100,7 +101,7 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
         hint = "ejb profile list tells which there are; a program of one's own takes engine=application"
         raise EjbError(Code.UNSUPPORTED, "no profile is for what the job launches", hint=hint)
     if spec.engine not in ("auto", "dmtcp"):
-        without = _first_without(ctx, spec.engine) if spec.engine in site_engines() else ""
+        without = _first_without(ctx, user, spec.engine) if spec.engine in site_engines() else ""
         if without:
             text = f"engine {spec.engine} cannot be used: node {without} does not offer it"
             raise EjbError(Code.UNSUPPORTED, text, hint="the worker's log there says why")
@@ -119,18 +120,20 @@ def choose_engine(ctx: Context, spec: JobSpec) -> tuple[str, str]:
     if own:
         name = own[2] if own[1:2] == ["-m"] else own[0].rpartition("/")[2]
         return "none", f"engine none: {name} has processes and connections of its own, which DMTCP does not bring back"
-    why = offered(ctx)
+    why = offered(ctx, user)
     if spec.engine == "dmtcp" and why:
         raise EjbError(Code.UNSUPPORTED, f"engine dmtcp cannot be used: {why}", hint="ejb doctor tells what is there")
     if why:
         # A signal would kill a program that knows none: `application` has to be asked for.
         return "none", f"engine none: {why}, and the job does not say that it writes checkpoints itself"
-    split = node_limit.cannot_split(ctx)
+    split = node_limit.cannot_split(ctx, user)
     moved = f"; {split}: it moves as a whole, from one node to another" if split else ""
     chosen = "engine dmtcp"
     if spec.engine == "auto":
         chosen += (
-            ": every worker offers it" if ctx.offers else ": it is on the daemon's PATH, and no worker was seen yet"
+            ": every worker offers it"
+            if ctx.offers_of(user)
+            else ": it is on the daemon's PATH, and no worker was seen yet"
         )
     return "dmtcp", chosen + moved if spec.engine == "auto" or split else ""
 
@@ -224,7 +227,7 @@ def launch_settings(
     if engine == "profile":
         told["profile"] = world.job.spec.get("profile")
     if dmtcp:
-        plugin = world.spool.dmtcp_plugin() if node_limit.usable_plugin(ctx)[0] is not None else None
+        plugin = world.spool.dmtcp_plugin() if node_limit.usable_plugin(ctx, world.job.user)[0] is not None else None
         if restart_from is not None:  # what it was started with is in its images
             plugin = node_limit.plugin_of(world, restart_from)
         told["dmtcp"] = {

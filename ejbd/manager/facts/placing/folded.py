@@ -13,6 +13,7 @@ from ejbd.core.view import BatchJobView
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import finished, succeeded
 from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.tags import is_ours
 from ejbd.store.models import Epoch, Job, Operation, Subjob, Worker
 from ejbd.store.states import EpochState, SubjobState
 from ejbd.wire.kinds import OperationKind, SubjobRole
@@ -47,9 +48,9 @@ def _half(world: JobWorld, seen: BatchJobView) -> Numbers:
     shared = view is not None and any(q.name == seen.queue and q.jobs_a_processor > 1 for q in view.queues)
     if view is None or not shared or world.needs.processors > 1 or node_limit.one_mpirun(world):
         return {}
-    wanted = select(Subjob.batch_id).where(Subjob.state == SubjobState.RUNNING, Subjob.role != SubjobRole.RIGID)
-    ours = {id for id in world.ctx.session.scalars(wanted) if id is not None}
-    return halves(view, ours).get(seen.id, {})
+    wanted = select(Subjob.tag).where(Subjob.state == SubjobState.RUNNING, Subjob.role != SubjobRole.RIGID)
+    tags = set(world.ctx.session.scalars(wanted))
+    return halves(view, {job.id for job in view.jobs if job.mark in tags}).get(seen.id, {})
 
 
 def told_cpus(found: dict[str, Any] | None) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def _seen(world: JobWorld, worker: Worker) -> BatchJobView | None:
     subjob = next((one for one in world.open_subjobs if one.id == worker.subjob_id), None)
     if view is None or subjob is None or subjob.batch_id is None:
         return None
-    return next((job for job in view.jobs if job.id == subjob.batch_id), None)
+    return next((job for job in view.jobs if job.id == subjob.batch_id and is_ours(job, subjob)), None)
 
 
 def processors_now(world: JobWorld, worker: Worker) -> int:

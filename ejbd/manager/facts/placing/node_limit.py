@@ -21,30 +21,30 @@ from ejbd.store.states import JobState
 from ejbd.wire.kinds import AS_ASKED, OperationKind, SubjobRole
 
 
-def usable_plugin(ctx: Context) -> tuple[str | None, str]:
-    """The plugin for DMTCP, or None and why there is none that every node can use."""
-    if ctx.plugin is None:
-        ctx.plugin = _look_for_plugin(ctx)
-    return ctx.plugin
+def usable_plugin(ctx: Context, user: str) -> tuple[str | None, str]:
+    """The plugin for DMTCP, or None and why there is none that every node can use, as the user's workers told."""
+    if user not in ctx.plugin:
+        ctx.plugin[user] = _look_for_plugin(ctx, user)
+    return ctx.plugin[user]
 
 
-def _look_for_plugin(ctx: Context) -> tuple[str | None, str]:
+def _look_for_plugin(ctx: Context, user: str) -> tuple[str | None, str]:
     path, record = ctx.hands.own.dmtcp_plugin(), ctx.hands.own.dmtcp_plugin_record()
     if path is None:
         why = f"the plugin is not trusted: {record.get('why')}" if record else "no plugin was built"
         return None, f"{why} (ejb doctor --build-plugin)"
-    for node, said in sorted(dict(ctx.offers).items()):
+    for node, said in sorted(dict(ctx.offers_of(user)).items()):
         has = said.get("dmtcp")
         if has and any(record.get(name) != has.get(name) for name in ("version", "library", "machine")):
             return None, f"the plugin was built for another DMTCP than node {node} has (ejb doctor --build-plugin)"
     return path, ""
 
 
-def cannot_split(ctx: Context) -> str:
+def cannot_split(ctx: Context, user: str) -> str:
     """Why ranks under DMTCP cannot span hosts if they are to move, or "". The embedded cluster is one host."""
     if ctx.settings.traits.one_host:
         return ""
-    path, why = usable_plugin(ctx)
+    path, why = usable_plugin(ctx, user)
     return "" if path is not None else f"can_split_hosts is false: {why}"
 
 
@@ -89,7 +89,7 @@ def why_one_node(world: JobWorld) -> str:
         if launch is not None and launch.ordinal == epoch.launch_ordinal:
             # It is as it was started: a plugin that came later is not in its images.
             return "" if plugin_of(world, epoch.number) else "it was started without a plugin for DMTCP"
-    return cannot_split(world.ctx)
+    return cannot_split(world.ctx, world.job.user)
 
 
 def plugin_of(world: JobWorld, epoch: int) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from ejbd.core.penalty import LEAST_RUN_S, SHORTEST_S
 from ejbd.core.progress import degree
@@ -23,6 +23,7 @@ from ejbd.store.models import Epoch, Event, Launch, Move, Operation, Run, Speed,
 from ejbd.store.states import JobState
 from ejbd.wire.kinds import EventKind, JobKind, OperationKind
 
+MOST_STRETCHES = 20  # rows for one placement: figures that go back again and again are no progress
 NEWS = 0.02  # the part by which a speed has to change before it is told, unless its stretch has doubled
 
 
@@ -83,9 +84,15 @@ def _progress(world: JobWorld, epoch: Epoch, done: float, total: float | None, a
         else:
             told |= {"from_done": done, "from_s": at_s}
         units, seconds = done - told["from_done"], at_s - told["from_s"]
-        if seconds >= SHORTEST_S:
+        if seconds >= SHORTEST_S and (told["row"] is not None or _may_have_stretch(world, epoch)):
             told["row"] = yield from _keep_speed(world, epoch, told["row"], units, seconds, total)
     yield note(epoch, progress=told)
+
+
+def _may_have_stretch(world: JobWorld, epoch: Epoch) -> bool:
+    of_epoch = Speed.application == world.job.application, Speed.job_id == world.job.id, Speed.epoch == epoch.number
+    rows = world.ctx.session.scalar(select(func.count()).select_from(Speed).where(*of_epoch))
+    return (rows or 0) < MOST_STRETCHES
 
 
 def _keep_speed(

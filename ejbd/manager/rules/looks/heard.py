@@ -12,9 +12,20 @@ from sqlalchemy import select
 from ejbd.core.overhead import Hop
 from ejbd.core.policy import Situation
 from ejbd.core.view import BatchJobView, ClusterView
-from ejbd.manager.effects import AdoptAlone, BeginOnJ0, Effects, ForgetHistory, MoveSubjob, Release, Want, note
+from ejbd.manager.effects import (
+    AdoptAlone,
+    BeginOnJ0,
+    Effects,
+    ForgetHistory,
+    LostWorker,
+    MoveSubjob,
+    Release,
+    Want,
+    note,
+)
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.placing import node_limit
+from ejbd.manager.facts.placing.workernodes import is_one_of
 from ejbd.manager.facts.times import CLOCKS_S, planned_end
 from ejbd.store.models import Overhead, Subjob
 from ejbd.store.states import TERMINAL_JOB, JobState, SubjobState
@@ -67,6 +78,13 @@ def joins(world: JobWorld, subjob: Subjob) -> Effects[None]:
     yield Want(job, [subjob.id] if whole else [*job.members, subjob.id])
 
 
+def lose_misplaced_workers(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[None]:
+    """Workers that came before a poll showed the subjob's nodes, and say that they are on others, are not believed."""
+    for worker in world.workers_of(subjob.id) if seen.nodes else ():
+        if not is_one_of(worker.node, seen.nodes):
+            yield LostWorker(worker, f"batch job {subjob.batch_id} has not got its node")
+
+
 def is_news_to(view: ClusterView, subjob: Subjob) -> bool:
     """Whether a view may be of before a subjob's workers came, or of a moment in which it was not shown as begun."""
     return subjob.heard_s is not None and view.time_s < subjob.heard_s + CLOCKS_S
@@ -82,5 +100,6 @@ def shown(world: JobWorld, subjob: Subjob, start_s: float, seen: BatchJobView) -
             yield ForgetHistory()
         yield note(subjob, start_s=start_s)
     yield note(subjob, heard_s=None, nodes=list(seen.nodes))
+    yield from lose_misplaced_workers(world, subjob, seen)
     if (end_s := planned_end(subjob.start_s, seen)) is not None:
         yield note(subjob, end_s=end_s)

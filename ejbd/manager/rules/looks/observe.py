@@ -48,7 +48,7 @@ from ejbd.manager.facts.times import CLOCKS_S, planned_end
 from ejbd.manager.hands import orders
 from ejbd.manager.rules.looks import changes, heard, suspensions
 from ejbd.store.models import Job, Subjob, Worker
-from ejbd.store.states import STARTED_SUBJOB, EpochState, JobState, SubjobState
+from ejbd.store.states import STARTED_SUBJOB, TERMINAL_JOB, TERMINAL_SUBJOB, EpochState, JobState, SubjobState
 from ejbd.wire.kinds import AS_ASKED, EventKind, JobKind, OperationKind, SubjobRole
 
 FORGOTTEN_S = 60.0  # after which a batch system may have forgotten a job that has ended (Slurm's MinJobAge: 300 s)
@@ -81,6 +81,8 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
         elif subjob.missing_since_s is None:
             yield note(subjob, missing_since_s=ctx.now)
             yield tell(EventKind.SUBJOB_MISSING, job_id=world.job.id, subjob_id=subjob.id)
+        elif ctx.hands.own.trouble:
+            pass  # how it ended may stand there
         elif ctx.now - subjob.missing_since_s > ctx.settings.limits.missing_grace_s and not _speaks(world, subjob):
             if subjob.role == SubjobRole.RIGID and not JobState(world.job.state).terminal:
                 yield from _nobody_knows(world, subjob)
@@ -89,7 +91,8 @@ def look(world: JobWorld, subjob: Subjob, seen: BatchJobView | None, outcome: Ba
                     world, subjob, BatchEnd(BatchState.NODE_FAIL, None, None, "unknown to the batch system")
                 )
         return
-    yield note(subjob, missing_since_s=None)
+    told_s = subjob.told_submit_s if seen.submit_s is None else seen.submit_s
+    yield note(subjob, missing_since_s=None, told_submit_s=told_s)
     if subjob.role == SubjobRole.RIGID and seen.start_s is not None and ("," in world.job.queue or not world.job.queue):
         yield note(world.job, queue=seen.queue)  # of several the one in which it runs
     if world.job.state == JobState.UNKNOWN and not seen.state.ended:
@@ -193,6 +196,7 @@ def _started(world: JobWorld, subjob: Subjob, seen: BatchJobView) -> Effects[Non
     end_s = end_s if end_s is not None else start_s + subjob.walltime_s
     yield note(subjob, start_s=start_s, end_s=end_s, nodes=list(seen.nodes), heard_s=None)
     yield MoveSubjob(subjob, SubjobState.RUNNING, data={"nodes": list(seen.nodes)})
+    yield from heard.lose_misplaced_workers(world, subjob, seen)
     if subjob.role == SubjobRole.STANDBY:
         yield Release(subjob, "it was let begin at the batch system, and it is not its turn")
         return
@@ -376,8 +380,8 @@ def _is_ended_there(ctx: Context, worker: Worker) -> bool:
     has cancelled J0, silence that was taken for a loss would submit the job again."""
     if ctx.view is None:
         return False
-    batch_id = ctx.session.scalar(select(Subjob.batch_id).where(Subjob.id == worker.subjob_id))
-    return any(job.id == batch_id and job.state is BatchState.ENDING for job in ctx.view.jobs)
+    tag = ctx.session.scalar(select(Subjob.tag).where(Subjob.id == worker.subjob_id))
+    return any(job.mark == tag and job.state is BatchState.ENDING for job in ctx.view.jobs)
 
 
 def find_silent_workers(ctx: Context) -> Effects[None]:
@@ -391,6 +395,10 @@ def find_silent_workers(ctx: Context) -> Effects[None]:
     )
     stopped = _suspended(ctx)
     yield KeepOnly("seen", frozenset(ctx.session.scalars(select(Worker.id).where(Worker.alive))))
+    if known := list(ctx.memory.reported):
+        jobs = select(Job.id).where(Job.id.in_(known), Job.state.not_in(TERMINAL_JOB))
+        subjobs = select(Subjob.id).where(Subjob.id.in_(known), Subjob.state.not_in(TERMINAL_SUBJOB))
+        yield KeepOnly("reported", {*ctx.session.scalars(jobs), *ctx.session.scalars(subjobs)})
     for worker, job in list(ctx.session.execute(query)):
         if worker.subjob_id in stopped:  # it cannot speak: its silence begins when it may run on
             yield KeepIn("seen", worker.id, ctx.now)

@@ -101,6 +101,8 @@ def _between_epochs(world: JobWorld) -> Effects[bool]:
     if not world.staged and _too_narrow(world, members):
         yield from back_to_waiting(world, "what is left of its subjobs is too little for its ranks")
         return True
+    if world.ctx.hands.own.trouble:
+        return False  # nothing is begun on a spool that is away, or takes nothing: polls come back here
     if not (yield from ensure_lead(world, members)):
         return False
     if job.state == JobState.WAITING:
@@ -220,7 +222,7 @@ def _running(world: JobWorld, epoch: Epoch) -> Effects[bool]:
     members = [s for s in world.open_subjobs if s.id in wanted]
     if len(members) != len(wanted) or not all(world.ready(s) for s in members):
         return False
-    if (yield from go_on_with(world, epoch, members)):
+    if (yield from go_on_with(world, epoch, members)) or world.ctx.hands.own.trouble:
         return False
     yield from begin_checkpoint(world, epoch)
     return True

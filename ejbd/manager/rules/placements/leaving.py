@@ -136,9 +136,9 @@ def _runs_there(world: JobWorld) -> bool:
     if world.live_epoch is None:
         return holds_shell(world.job) and world.worker(world.job.lead_worker) is not None
     view = world.ctx.view
-    ending = {job.id for job in view.jobs if job.state is BatchState.ENDING or job.state.ended} if view else set()
+    ending = {job.mark for job in view.jobs if job.state is BatchState.ENDING or job.state.ended} if view else set()
     held = [s for s in world.open_subjobs if s.id in world.job.members and s.state == SubjobState.RUNNING]
-    return not all(s.batch_id in ending for s in held)
+    return not all(s.tag in ending for s in held)
 
 
 def _was_to_be_suspended(world: JobWorld) -> bool:

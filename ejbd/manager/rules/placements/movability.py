@@ -118,7 +118,7 @@ def begins_where(world: JobWorld, nodes: Sequence[str], restart_from: int | None
     job = world.job
     if job.engine != "dmtcp" or world.spec.engine != "auto" or job.not_movable or restart_from is not None:
         return
-    why = nodes_without_dmtcp(world.ctx, nodes)
+    why = nodes_without_dmtcp(world.ctx, job.user, nodes)
     if why:
         yield from _tell_not_movable(world, NODE, why)
 

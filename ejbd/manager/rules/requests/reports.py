@@ -48,8 +48,10 @@ from ejbd.manager.facts.endcode import exit_payload
 from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.operations import leaves
 from ejbd.manager.facts.placing.ranks import speaks_for
+from ejbd.manager.facts.placing.workernodes import reason_not_believed
 from ejbd.manager.hands.files import Reads
 from ejbd.manager.protocol.worker_models import Report
+from ejbd.manager.rules.requests import reportbudget, requests
 from ejbd.store import queries
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
 from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
@@ -57,7 +59,7 @@ from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
 from ejbd.wire.kinds import EventKind, OperationKind
 
 LOOK_S = 2.0
-MOST_LEFT_BYTES = 64 << 20  # of one worker's reports
+MOST_LEFT_BYTES = 8 << 20  # of one worker's reports
 _REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 
 
@@ -109,7 +111,13 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
     for worker in same_node:
         if worker.boot == request["boot"]:
             yield from _end_leases(session, worker, ctx.now)
+            if request.get("accepted", 0) > worker.reports_stored:
+                yield from _catch_up(world, worker, request["accepted"], request.get("lost") or [])
             return worker.id
+    if not same_node and (why := reason_not_believed(world, subjob, request["node"])):
+        raise EjbError(Code.CONFLICT, why, transient=True)  # the worker asks again: the next poll may show it
+    if same_node and not (yield from reportbudget.reserve_report(world, subjob)):
+        raise EjbError(Code.TOO_MANY, f"too many workers have begun on {request['node']}", transient=True)
     for worker in same_node:
         yield In(world, LostWorker(worker, "another worker process has taken its place"))
     worker = Worker(
@@ -125,7 +133,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
         alive=True,
         registered_s=ctx.now,
         last_seen_s=ctx.now,
-        reports_stored=0,
+        reports_stored=request.get("accepted", 0),  # what was told to a database that is lost is not told again
     )
     yield Insert(worker)
     yield Flush()
@@ -140,7 +148,7 @@ def register(ctx: Context, subjob_id: str, request: dict[str, Any]) -> Effects[s
         **offer,
         **age,
     )
-    yield Offered(worker.node, offer)
+    yield Offered(job.user, worker.node, offer)
     world = JobWorld(ctx, job)
     known = yield In(world, WorkerCame(subjob, request.get("age_s") or 0.0))
     if not known and subjob.state != SubjobState.RUNNING:
@@ -161,6 +169,26 @@ def _end_leases(session: Session, worker: Worker, now: float) -> Effects[None]:
         yield note(operation, lease_until_s=now)
 
 
+def _catch_up(world: JobWorld, worker: Worker, accepted: int, lost: Sequence[dict[str, Any]]) -> Effects[None]:
+    """Take what was told to a database that is lost, as far as its worker's file has it."""
+    for report in lost:
+        if worker.reports_stored < report["n"] <= accepted:
+            yield note(worker, reports_stored=report["n"])
+            yield In(world, _take(world, worker, report))
+    yield note(worker, reports_stored=accepted)
+    yield Flush()
+    yield In(world, Advance())
+
+
+def lost_reports_file(ctx: Context, subjob_id: str, request: dict[str, Any]) -> str | None:
+    """Where a worker keeps reports that were stored, and that this database does not have: it is an older copy."""
+    known = select(Worker).where(
+        Worker.subjob_id == subjob_id, Worker.node == request["node"], Worker.boot == request["boot"]
+    )
+    worker = ctx.session.scalars(known.where(Worker.reports_stored < request["accepted"])).first()
+    return None if worker is None else str(_report_file(ctx, worker))
+
+
 def take_reports(ctx: Context, subjob_id: str, worker_id: str, reports: list[dict[str, Any]]) -> Effects[int]:
     """Store what a worker tells, each report once, and act on it. Returns the highest number stored."""
     session = ctx.session
@@ -179,6 +207,18 @@ def take_reports(ctx: Context, subjob_id: str, worker_id: str, reports: list[dic
     return worker.reports_stored
 
 
+def resize_job(ctx: Context, subjob_id: str, places: int | None, change: int | None, key: str) -> Effects[None]:
+    """A process of an evolving job gives it another width. Raises EjbError as a user's own request does, and TOO_MANY.
+
+    `places`, `change` and `key` as :func:`ejbd.manager.rules.requests.requests.resize` has them.
+    """
+    subjob = of_subjob(ctx.session, subjob_id)
+    job = queries.job(ctx.session, subjob.job_id)
+    if not (yield from reportbudget.reserve_report(JobWorld(ctx, job), subjob)):
+        raise EjbError(Code.TOO_MANY, "it asks for another width too often", transient=True)
+    yield from requests.resize(ctx, job.id, places, job.user, change, key)
+
+
 def take_left_behind(world: JobWorld, subjob: Subjob) -> Effects[None]:
     """Take what a subjob's workers could not tell before it ended: a daemon that was away must not take it for lost."""
     ctx = world.ctx
@@ -189,7 +229,7 @@ def take_left_behind(world: JobWorld, subjob: Subjob) -> Effects[None]:
             reports = _read_reports(file, ctx.hands.read)
         for report in reports:
             if report["n"] == worker.reports_stored + 1:
-                if report["kind"] == "leaving":  # it may have come long after what was told before
+                if report["kind"] == "leaving" and worker.alive:  # it may have come long after what was told before
                     yield Flush()
                     yield Advance()
                 yield from _take(world, worker, report)
@@ -242,6 +282,8 @@ def _number_of(line: bytes) -> int | None:
 
 def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[None]:
     kind, told_s = report["kind"], report.get("told_s")
+    if (text := reportbudget.text_of(report)) is not None and not (yield from _may_leave(world, worker, text)):
+        return
     if report.get("code") and told_s is not None:
         world.told_s = min(told_s, world.told_s or told_s)
     if kind == "result":
@@ -259,7 +301,7 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[No
             yield NoteRefusal(str(report["name"]), str(report["reason"]), line=int(report["line"]))
     elif kind == "script-exit":
         yield from _script_exit(world, worker, report)
-    elif kind == "leaving":
+    elif kind == "leaving" and worker.alive:
         yield Wake((LEFT_TOPIC,))
         left_s = world.ctx.now if told_s is None else told_s
         yield LostWorker(worker, f"it left: {report['reason']}", left_s=left_s)
@@ -284,6 +326,11 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[No
         )
 
 
+def _may_leave(world: JobWorld, worker: Worker, text: str = "") -> Effects[bool]:
+    subjob = world.subjob(worker.subjob_id)
+    return subjob is not None and (yield from reportbudget.reserve_report(world, subjob, text))
+
+
 def take_result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[None]:
     """A worker has done what it was told, or has failed to."""
     session, now = world.ctx.session, world.ctx.now
@@ -293,6 +340,8 @@ def take_result(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effe
     if operation.state not in (OperationState.QUEUED, OperationState.LEASED):
         return  # answered before, or given up
     told: dict[str, Any] = report.get("data") or {}
+    if len(json.dumps(told)) > reportbudget.MOST_RESULT_BYTES:
+        told, report = {}, {**report, "ok": False, "error": "its answer is longer than is kept"}
     yield note(operation, result=told)
     state = OperationState.DONE if report["ok"] else OperationState.FAILED
     yield MoveOperation(operation, state, reason=str(report.get("error") or ""))
@@ -347,16 +396,19 @@ def _launch(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[
         return
     known = world.ctx.session.get(Launch, (job.id, ordinal))
     if known is not None:
-        if known.state == LaunchState.ENDED:
+        if known.state == LaunchState.ENDED and (yield from _may_leave(world, worker)):
             yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": known.exit_code or 0})
         return  # the script was started again behind it
     most = job.processes * world.needs.processors if world.needs.per_node else job.processes * world.spec.threads
-    if not 1 <= size <= most or world.launch is not None:
-        yield NoteRefusal("srun", "another launch runs, or it wants more ranks than the job has")
-        yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
-        return
     file = str(world.spool.launch_file(job.id, ordinal))
-    if report["file"] != file:  # nothing else is read, or given to other workers to read
+    fits = 1 <= size <= most and world.launch is None
+    # Nothing but that file is read, or given to other workers to read.
+    if not fits or report["file"] != file or ordinal > reportbudget.MOST_LAUNCHES:
+        if not (yield from _may_leave(world, worker)):
+            yield Conclude(ApplicationEnded(causes.REFUSED_LAUNCH, "too many of its launches were refused"))
+            return
+        if not fits:
+            yield NoteRefusal("srun", "another launch runs, or it wants more ranks than the job has")
         yield Order(worker, OperationKind.LAUNCH_ENDED, {"ordinal": ordinal, "code": 2})
         return
     if world.staged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
+from ejbd.batch.base import Mark
 from ejbd.core.evolving.course import Course
 from ejbd.errors import Code, EjbError
 from ejbd.manager.effects import (
@@ -25,6 +26,7 @@ from ejbd.manager.effects.ends import CancelAsked
 from ejbd.manager.facts.attempts import under_way
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.tags import mark_of
 from ejbd.manager.jobspec.indices import chosen
 from ejbd.options.signals import EndSignal
 from ejbd.store.models import Array, Job
@@ -120,12 +122,12 @@ def unhold(ctx: Context, job_id: str, by: str) -> Effects[None]:
     yield from _tell_first(ctx, world, IntentKind.RELEASE)
 
 
-def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[tuple[int, list[str]]]:
+def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[tuple[int, dict[str, Mark]]]:
     """Send a signal to the ranks of an elastic job, to the shell of its script, or to both (`to`: ranks, script, all).
 
-    Answers its number, and the batch jobs to which the batch system's adapter has to send it: those of a passed-through
-    job. Raises EjbError: INVALID for what is no signal, UNSUPPORTED for a passed-through job that only a command of the
-    batch system signals, CONFLICT where nothing runs to send it to.
+    Answers its number, and the batch jobs to which the batch system's adapter has to send it, with what they are known
+    by: those of a passed-through job. Raises EjbError: INVALID for what is no signal, UNSUPPORTED for a passed-through
+    job that only a command of the batch system signals, CONFLICT where nothing runs to send it to.
     """
     try:
         told = EndSignal.read(name)
@@ -140,7 +142,7 @@ def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[tu
         worlds = [world]
     if not job.elastic and ctx.settings.traits.signals:
         subjobs = [subjob for one in worlds for subjob in one.open_subjobs if subjob.state == SubjobState.RUNNING]
-        running = [subjob.batch_id for subjob in subjobs if subjob.batch_id is not None]
+        running = {subjob.batch_id: mark_of(subjob) for subjob in subjobs if subjob.batch_id is not None}
         if not running:
             raise EjbError(Code.CONFLICT, f"nothing of job {job.id} runs that a signal could be sent to")
         yield tell(EventKind.JOB_SIGNAL_ASKED, job_id=job.id, by=by, signal=told.name, to=to)
@@ -157,7 +159,7 @@ def signal(ctx: Context, job_id: str, name: str, to: str, by: str) -> Effects[tu
         reached = reached or here
     if not reached:
         raise EjbError(Code.CONFLICT, f"nothing of job {job.id} runs that a signal could be sent to")
-    return told.number, []
+    return told.number, {}
 
 
 def evolve(ctx: Context, job_id: str, tail: str, dry_run: bool, by: str) -> Effects[Course]:

@@ -1,0 +1,185 @@
+"""A database is restored from an older copy: what the spool and the batch system know is adopted, and nothing runs
+twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ejbd.manager.acts.records import SKIPPED_NUMBERS, skip_numbers
+from ejbd.manager.hands import spool
+from ejbd.store.another_site import LEFT, make_another_site
+from ejbd.store.backup import backup
+from ejbd.store.engine import parse_url
+from ejbd.store.models import Event, Operation
+from ejbd.store.store import Store
+from tests.fakes.batch import MemoryBatch
+from tests.fakes.live import LiveWorld
+
+
+class Restored(LiveWorld):
+    """The world goes on, and the daemon's database is as it was."""
+
+    def __init__(self, before: LiveWorld, store: Store) -> None:
+        self._batch_before = before.batch
+        super().__init__(before.folder, store)
+        self.clock = before.clock
+        self.workers = before.workers
+
+    def _new_batch(self) -> MemoryBatch:
+        return self._batch_before
+
+
+class Site:
+    """A world with a database that can be copied, and put back."""
+
+    def __init__(self, folder: Path, tables: Path) -> None:
+        self._folder = folder
+        self._url = f"sqlite:///{folder / 'ejbd.sqlite'}"
+        shutil.copy(tables, folder / "ejbd.sqlite")
+        self.store = Store(self._url)
+        self.live = LiveWorld(folder, self.store)
+
+    def copy(self) -> None:
+        backup(parse_url(self._url), self._folder / "copy")
+
+    async def restore(self) -> LiveWorld:
+        """A daemon on the copy, after one that has ended."""
+        await self.live.manager.spool_watch.look()
+        self.store.close()
+        shutil.copy(self._folder / "copy", self._folder / "old.sqlite")
+        self.store = Store(f"sqlite:///{self._folder / 'old.sqlite'}")
+        self.live = Restored(self.live, self.store)
+        manager = self.live.manager
+        await manager.spool_watch.look(first=True)
+        assert manager.spool_watch.later is not None
+        await manager._adopt_known(manager.spool_watch.later)
+        assert manager.spool_watch.later is None and manager.world.closed is None
+        await self.store.write(manager.recover)
+        await self.live.poll(10)
+        return self.live
+
+
+@pytest.fixture(autouse=True)
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes seconds to build, and none runs here."""
+    monkeypatch.setattr(spool, "build_worker", lambda: b"")
+
+
+@pytest.fixture
+async def site(tmp_path: Path, sqlite_with_tables: Path) -> AsyncIterator[Site]:
+    site = Site(tmp_path, sqlite_with_tables)
+    await site.live.manager.spool_watch.look(first=True)
+    await site.live.poll()
+    yield site
+    site.store.close()
+
+
+def tags(live: LiveWorld) -> list[str]:
+    return sorted(job.tag for job in live.batch.jobs.values() if not job.state.ended)
+
+
+async def test_jobs_that_the_copy_does_not_know_are_found(site: Site) -> None:
+    site.copy()
+    site.live.batch.free = 0
+    reading = site.live.reading()
+    waits = (await site.live.manager.submit(reading, "ada", "a key", "body")).id
+    await site.live.act()
+    rigid = await site.live.submit(elastic=False)
+    site.live.batch.start(f"ejb-{rigid}.0")
+    before = tags(site.live)
+    live = await site.restore()
+    assert tags(live) == before and len(before) == 2
+    assert live.job(waits).state == "waiting" and live.job(rigid).state == "running"
+    assert live.kinds(waits)[:2] == ["job.received", "job.adopted"]
+    again = await live.manager.submit(reading, "ada", "a key", "body")
+    assert (again.id, again.created) == (waits, False)
+    await live.poll(10)
+    assert tags(live) == before
+    worker = await live.begin(f"{waits}.0")  # by the secret that its file has
+    await worker.finish_ranks(1)
+    await live.poll(10)
+    await live.work()
+    await live.poll(10)
+    assert live.job(waits).state == "completed"
+
+
+async def test_what_has_ended_meanwhile_is_not_run_again(site: Site) -> None:
+    known, received = await site.live.submit(), await received_job(site.live)
+    site.copy()
+    await site.live.act()
+    lost, told = await site.live.submit(), await site.live.submit(elastic=False)
+    assert len(tags(site.live)) == 4
+    site.live.batch.jobs.clear()  # long ago
+    site.live.spool_of(told).exit_file(told, f"{told}.0").write_text("3\n")
+    live = await site.restore()
+    await live.poll(100)
+    assert tags(live) == []
+    assert [live.job(job).state for job in (known, received, lost)] == ["unknown"] * 3
+    assert (live.job(told).state, live.job(told).exit_code) == ("failed", 3)
+    await live.manager.cancel(lost, "ada")
+    await live.poll(10)
+    assert live.job(lost).state == "cancelled"
+
+
+async def test_a_submission_that_the_copy_has_not_made_is_not_made_twice(site: Site) -> None:
+    job = await received_job(site.live)
+    site.copy()
+    await site.live.act()
+    before = tags(site.live)
+    assert before == [f"ejb-{job}.0"]
+    live = await site.restore()
+    await live.poll(100)
+    assert tags(live) == before and live.subjobs(job)[0].state == "pending"
+    await live.begin(f"{job}.0")
+    operation = live.store.read_sync(lambda s: s.scalars(select(Operation)).first())
+    assert operation is not None and operation.seq > SKIPPED_NUMBERS  # its worker knows the numbers before
+
+
+async def test_a_subjob_that_the_copy_does_not_know_is_given_back(site: Site) -> None:
+    site.live.batch.free = 0
+    job = await site.live.submit()
+    site.copy()
+    site.live.batch.free = 8
+    await site.live.poll(10)
+    assert tags(site.live) == [f"ejb-{job}.0", f"ejb-{job}.1"]
+    site.live.batch.free = 0
+    live = await site.restore()
+    assert tags(live) == [f"ejb-{job}.0"] and [s.ordinal for s in live.subjobs(job)] == [0, 1]
+
+
+async def received_job(live: LiveWorld) -> str:
+    """A job of which nothing was asked of the batch system yet."""
+    return (await live.manager.submit(live.reading(), "ada", None, "hash")).id
+
+
+async def test_a_copy_that_becomes_another_sites_leaves_the_jobs_alone(site: Site) -> None:
+    job = await site.live.submit()
+    await site.live.begin(f"{job}.0")
+    before = tags(site.live)
+    site.store.close()
+    url = f"sqlite:///{site.live.folder / 'ejbd.sqlite'}"
+    assert make_another_site(url, leave_jobs=True) == 1
+    site.store = Store(url)
+    live = site.live = Restored(site.live, site.store)
+    await live.poll(100)
+    await live.act()
+    assert (live.job(job).state, live.job(job).reason) == ("cancelled", LEFT)
+    assert tags(live) == before and all(e.state == "failed" for e in live.epochs(job))
+
+
+@pytest.mark.sql
+def test_numbers_that_were_told_are_not_given_again(store: Store) -> None:
+    def event(session: Session) -> int:
+        session.add(found := Event(at_s=0.0, kind="daemon.started", data={}))
+        session.flush()
+        return found.id
+
+    first = store.write_sync(event)
+    store.write_sync(skip_numbers)
+    assert store.write_sync(event) > first + SKIPPED_NUMBERS
