@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -58,7 +60,7 @@ class Guard:
             return
         started = False
         read = 0
-        values = Values()
+        values, content = Values(), hashlib.sha256()
         most = self.most if scope["path"] in _LARGE_ROUTES else min(self.most, _SMALL_BYTES)
 
         async def counted() -> Message:
@@ -69,6 +71,10 @@ class Guard:
                 if read > most:
                     # FastAPI lets its own kind of exception alone while it reads a body, and hides every other.
                     raise HTTPException(413, _sentence(most))
+                content.update(message.get("body", b""))
+                proved = scope.get("state", {}).get("content")
+                if proved not in (None, content.hexdigest()) and not message.get("more_body"):
+                    raise HTTPException(401, "the body is not the one that was proved")
                 values.feed(message.get("body", b""))
                 if refused := values.too_many:
                     raise HTTPException(422, refused)

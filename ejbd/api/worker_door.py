@@ -11,6 +11,7 @@ from collections import OrderedDict
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ejbd.api.access.tokenproofs import target_of
 from ejbd.api.port import ManagerPort
 from ejbd.api.problems import problem
 from ejbd.api.shares import WORKERS
@@ -92,10 +93,7 @@ class WorkerDoor:
         claim = proofs.claim_of(header)
         if claim is None:
             raise EjbError(Code.UNAUTHENTICATED, "a worker has to prove that it knows the secret of its subjob")
-        target = scope["raw_path"].decode("latin-1")
-        if scope["query_string"]:
-            target += "?" + scope["query_string"].decode("latin-1")
-        return claim, await self._secret_of(claim, scope["method"], target)
+        return claim, await self._secret_of(claim, scope["method"], target_of(scope))
 
     async def _secret_of(self, claim: Claim, method: str, target: str) -> str:
         """The secret by which this claim holds. One that held before is not looked up again: it is in each request.

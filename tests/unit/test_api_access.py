@@ -33,7 +33,7 @@ READ = {
     *("GET /v1/events", "GET /v1/events/stream", "GET /v1/history", "GET /v1/history/law", "GET /v1/windows"),
     *("GET /v1/workflows", "GET /v1/workflows/{workflow}", "GET /v1/workflows/{workflow}/report"),
     *("POST /v1/workflows/check", "GET /v1/queues", "GET /v1/queues/{name}", "GET /v1/drains", "GET /v1/tokens"),
-    *("GET /v1/cluster", "GET /v1/savings", "GET /v1/pools", "GET /v1/pools/{name}"),
+    *("GET /v1/tokens/session", "GET /v1/cluster", "GET /v1/savings", "GET /v1/pools", "GET /v1/pools/{name}"),
 }
 SUBMIT = {
     *(
