@@ -1,8 +1,8 @@
 """Pools: allocations in which EJB runs its user's own jobs, folded in place for the next one (docs/malleable.md).
 
 To this daemon a pool is a job that is passed through. What runs in it is for the pool's own daemon to say, which has
-this same API. A pool is known by its key: an Idempotency-Key with a space in it, which no request can have. It names the
-pool and the job that this was before, so that of requests at the same moment one begins it.
+this same API. A pool is known by its key: an Idempotency-Key with a space in it, which no request can have. It names
+the pool and the job that this was before, so that of requests at the same moment one begins it.
 """
 
 from __future__ import annotations

@@ -21,21 +21,21 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ejbd.api.auth import Peer, is_loopback
+from ejbd.api.auth import Peer
+from ejbd.api.connections import Handshake, owner_of, party_of
 from ejbd.api.ports import KeptPorts
 from ejbd.api.shares import ADMINISTRATORS, Shares, Use
 from ejbd.api.sockets import make_tcp_socket, make_unix_socket, take_handed_sockets
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import PORTS, TLS_PORT
-from ejbd.files.tcpports import find_socket_owner
 
-HEADERS_S = 20.0  # for the headers of a request, from when the connection or their first byte is there
+SILENT_S = 5.0  # until the first byte of a connection
+HEADERS_S = 20.0  # for the headers of a request, from their first byte
 BODY_S = 120.0  # for its body
 MOST_HEAD_BYTES = 64 * 1024  # request line and headers together
 MOST_GATHERED = 16 * 1024  # bytes that are kept until the event loop's next turn
 STOP_S = 3  # for requests that are under way when the daemon ends
-_IPV4_MAPPED = "::ffff:"
 _CREDENTIALS = struct.Struct("3i")
 
 log = structlog.get_logger(__name__)
@@ -105,7 +105,7 @@ class PeerProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, _Gathering(transport, self.loop)))
         self.app_state = {**self.app_state, "connection": self}
-        self._await("headers", HEADERS_S)
+        self._await("anything", SILENT_S)
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family == socket.AF_UNIX:
             packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -114,9 +114,8 @@ class PeerProtocol(HttpToolsProtocol):
             self.party = ADMINISTRATORS if peer.uid in (0, os.geteuid()) else f"uid {peer.uid}"
         else:
             self.encrypted = transport.get_extra_info("sslcontext") is not None
-            self.owner = self._owner(transport)
-            address = (transport.get_extra_info("peername") or ("",))[0]
-            self.party = f"address {address}" if self.owner is None else f"uid {self.owner}"
+            self.owner = None if self._proxied else owner_of(transport)
+            self.party = party_of(transport, self.owner)
         self._shares.enter(self, most_connections())
 
     def __init__(self, *args: Any, shares: Shares, proxied: bool = False, **more: Any) -> None:
@@ -124,13 +123,6 @@ class PeerProtocol(HttpToolsProtocol):
         self.since = time.monotonic()
         self._shares = shares
         self._proxied = proxied
-
-    def _owner(self, transport: asyncio.Transport) -> int | None:
-        ours, theirs = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        if self._proxied or not ours or not theirs or not (is_loopback(theirs[0]) or theirs[0] == ours[0]):
-            return None
-        here, there = ((host.removeprefix(_IPV4_MAPPED), port) for host, port, *_ in (ours, theirs))
-        return find_socket_owner(here, there, socket.AF_INET6 if ":" in there[0] else socket.AF_INET)
 
     def is_of(self, party: str) -> None:
         """A request on this connection has proved which user sends it."""
@@ -219,6 +211,7 @@ class Servers:
     socket_path: Path
     _servers: list[_Server]
     _tasks: list[asyncio.Task[None]]
+    _tls: ssl.SSLContext | None
     _identity: tuple[int, int] | None  # of a socket that is this process's own
 
     def reload(self) -> None:
@@ -229,14 +222,13 @@ class Servers:
         if (trail := self.app.state.trail) is not None:
             trail.reopen()
         settings: Settings = self.app.state.manager.settings
-        for server in self._servers:
-            if server.config.ssl is not None:
-                try:
-                    _with_certificate(settings, server.config.ssl)
-                except EjbError as error:
-                    log.error("api.certificate-not-read", error=error.sentence())
-                else:
-                    log.info("api.certificate-read", url=self.tls_url)
+        if self._tls is not None:
+            try:
+                _with_certificate(settings, self._tls)
+            except EjbError as error:
+                log.error("api.certificate-not-read", error=error.sentence())
+            else:
+                log.info("api.certificate-read", url=self.tls_url)
 
     async def stop(self) -> None:
         """Listen no longer, let requests under way finish within seconds, remove the socket. Repeatable."""
@@ -262,9 +254,11 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     sockets = [held or make_unix_socket(settings.socket_path)]
     urls: list[str] = []
     open_ports: set[int] = set()
+    tls: ssl.SSLContext | None = None
     try:
         if settings.tls.certificate is not None:
-            _with_certificate(settings, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            _with_certificate(settings, tls)
         kept = KeptPorts(settings.state_dir / PORTS)
         for door, listen in (("", settings.listen), *((TLS_PORT, one) for one in (settings.tls.listen,) if one)):
             sock, url, others_may = make_tcp_socket(listen, handed, kept.of(door + listen))
@@ -287,7 +281,7 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     tcp = Shares(settings.limits.user_connections)
     by_socket = Shares(settings.limits.user_connections)
     servers = [_Server(_config(app, by_socket, settings)), _Server(_config(app, tcp, settings))]
-    servers += [_Server(_config(app, tcp, settings, encrypted=True)) for _ in urls[1:]]
+    servers += [_Server(_config(app, tcp, settings, tls)) for _ in urls[1:]]
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock]), name=f"api-{name}")
         for name, server, sock in zip(("unix", "tcp", "tls"), servers, sockets, strict=False)
@@ -295,7 +289,7 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     tls_url = urls[1].replace("http:", "https:") if len(urls) > 1 else None
     app.state.page_url = tls_url or urls[0]
     own = _identity(settings.socket_path) if held is None else None
-    result = Servers(app, urls[0], tls_url, settings.socket_path, servers, tasks, own)
+    result = Servers(app, urls[0], tls_url, settings.socket_path, servers, tasks, tls, own)
     while not all(server.started for server in servers):
         if any(task.done() for task in tasks):
             await result.stop()
@@ -305,14 +299,21 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     return result
 
 
-def _config(app: FastAPI, shares: Shares, settings: Settings, encrypted: bool = False) -> uvicorn.Config:
+def _config(
+    app: FastAPI, shares: Shares, settings: Settings, encrypted: ssl.SSLContext | None = None
+) -> uvicorn.Config:
     options: dict[str, Any] = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "off"}
-    if encrypted:
-        options |= {"ssl_certfile": settings.tls.certificate, "ssl_keyfile": settings.tls.key}
     proxied = settings.tls.by_proxy
+
+    def make(**given: Any) -> asyncio.Protocol:
+        plain = functools.partial(PeerProtocol, shares=shares, proxied=proxied, **given)
+        if encrypted is None:
+            return plain()
+        return Handshake(encrypted, shares, most_connections, lambda: SILENT_S, plain)
+
     return uvicorn.Config(
         app,
-        http=cast(type[asyncio.Protocol], functools.partial(PeerProtocol, shares=shares, proxied=proxied)),
+        http=cast(type[asyncio.Protocol], make),
         proxy_headers=proxied,  # what any other sender says of itself is not believed
         server_header=False,
         timeout_keep_alive=75,
