@@ -1,4 +1,4 @@
-"""Whose a TCP connection is, and connections that are not encrypted yet: they count, too, and have not long."""
+"""Which user has a TCP connection, and connections that are not encrypted yet: they count, too, and have not long."""
 
 from __future__ import annotations
 
