@@ -11,6 +11,7 @@ from collections import OrderedDict
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ejbd.api.access.allowance import Allowances
 from ejbd.api.access.tokenproofs import target_of
 from ejbd.api.port import ManagerPort
 from ejbd.api.problems import problem
@@ -43,7 +44,7 @@ class WorkerDoor:
             await problem(error, headers={"Connection": "close"})(scope, receive, send)
             return
         try:
-            body = await self._body(receive)
+            body = await self._body(receive, scope["app"].state.allowances, WORKERS + claim.subjob)
         except EjbError as error:
             await problem(error, headers={"Connection": "close"})(scope, receive, _Proving(send, claim, secret, ""))
             return
@@ -62,22 +63,27 @@ class WorkerDoor:
         state = scope.setdefault("state", {})
         state["subjob"] = claim.subjob
         if (connection := state.get("connection")) is not None:
-            connection.is_of(WORKERS)
+            connection.is_of(WORKERS + claim.subjob)
         await self.app(scope, _Again(body, receive), answer)
 
-    async def _body(self, receive: Receive) -> bytes | None:
+    async def _body(self, receive: Receive, allowances: Allowances, sender: str) -> bytes | None:
         parts: list[bytes] = []
-        length = 0
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return None
-            parts.append(message.get("body", b""))
-            length += len(parts[-1])
-            if length > self.most:
-                raise EjbError(Code.TOO_LARGE, f"the body of a request may have {self.most} bytes at most")
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        length = held = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return None
+                parts.append(message.get("body", b""))
+                length += len(parts[-1])
+                if length > self.most:
+                    raise EjbError(Code.TOO_LARGE, f"the body of a request may have {self.most} bytes at most")
+                allowances.hold_body(sender, len(parts[-1]))
+                held = length
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+        finally:
+            allowances.drop_body(sender, held)
 
     async def _proved(self, scope: Scope) -> tuple[Claim, str]:
         headers = Headers(scope=scope)

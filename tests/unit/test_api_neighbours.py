@@ -274,6 +274,15 @@ def test_those_of_many_addresses_leave_a_quarter_to_users() -> None:
     assert door.cut == strangers[:280], "the first that came, and no newcomer"
 
 
+def test_a_job_that_opens_every_connection_as_its_workers_leaves_a_quarter_to_users_and_others_workers() -> None:
+    door = Door(40)
+    users, other = [door.comes(f"user u{n}") for n in range(9)], door.comes(WORKERS + "b-1")
+    for _ in range(500):
+        door.comes(WORKERS + "a-1", Use.REQUEST)
+    assert not {*users, other, door.comes("user late"), door.comes(WORKERS + "c-1")} & {*door.cut}
+    assert {one.party for one in door.cut} == {WORKERS + "a-1"}
+
+
 def test_hundreds_of_silent_connections_keep_no_other_user_away(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
