@@ -102,7 +102,7 @@ class World:
         self, *argv: str, ranks: int = 1, epoch: int = 1, env: dict[str, str] | None = None, **more: Any
     ) -> dict[int, int]:
         """Launch all ranks here, with these variables besides PATH; their process ids by rank."""
-        file = self.launch_file(*argv, size=ranks, **(env or {}))
+        file = self.launch_file(*argv, size=ranks, ordinal=0, **(env or {}))
         payload = self.launch_payload(file, ranks=ranks, epoch=epoch, **more)
         result = self.manager.run("launch", payload, epoch=epoch)
         assert result["ok"], result

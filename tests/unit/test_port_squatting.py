@@ -13,14 +13,19 @@ from typing import Any
 
 import httpx
 import pytest
+import trustme
 
 from ejbd.api import sockets
 from ejbd.client import AsyncClient, Client, Code, EjbError
 from ejbd.client.messages import Place
+from ejbd.config import Settings
+from ejbd.doctor.checks import _port
 from ejbd.files.paths import distrusted_socket
 from ejbd.files.tcpports import NOWHERE, find_socket_owner
+from ejbd.identity.settings import RunsAs
 from tests.fakes.api_server import ApiServer
 from tests.fakes.web import link, mark, signed_in
+from tests.unit.test_api_tls import trusting, written
 
 SUBMISSION = {"cwd": "/", "command": ["x"], "overrides": {"time": "5"}}
 OTHER = 65533  # a user that is not this one
@@ -177,6 +182,24 @@ def test_the_pages_cookie_is_no_bearer_token(server: ApiServer) -> None:
             client.get("/v1/jobs")
 
 
+def test_the_cookie_of_https_is_bound_to_its_host_and_opens_nothing_at_the_plain_door(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server = ApiServer(tmp_path, settings=written(authority, tmp_path))
+    try:
+        url = str(server.servers.tls_url)
+        path = link(server, "ada").removeprefix(server.servers.url)
+        with httpx.Client(base_url=url, verify=trusting(authority), timeout=60) as browser:
+            told = browser.get(path).headers["set-cookie"]
+            name, _, secret = told.partition(";")[0].partition("=")
+            assert name.startswith("__Host-ejb_session_") and "Secure" in told and "Path=/;" in told
+            assert browser.get("/v1/jobs").status_code == 200
+        port = server.servers.url.rpartition(":")[2]
+        cookie = {"Cookie": f"ejb_session_{port}={secret}"}
+        assert httpx.get(f"{server.servers.url}/v1/jobs", headers=cookie, timeout=30).status_code == 401
+    finally:
+        server.close()
+
+
 def connected_as(uid: int, host: str, port: int) -> socket.socket:
     """A connection that is another user's, as far as the kernel knows."""
     os.seteuid(uid)
@@ -278,6 +301,24 @@ def test_sockets_that_systemd_holds_are_taken(tmp_path: Path, monkeypatch: pytes
         assert (tmp_path / "ejbd.sock").is_socket()  # as systemd has it
         with pytest.raises(OSError, match="in use"), socket.socket() as squatting:
             squatting.bind(("127.0.0.1", port))
+
+
+@needs_root
+def test_the_doctor_says_where_another_user_could_have_the_port() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+
+        def told(listen: str) -> tuple[bool, str] | None:
+            found = _port(Settings(identity=RunsAs.HELPER, batch="slurm", listen=listen))
+            return (found.good, found.text) if found is not None else None
+
+        good, text = told(f"127.0.0.1:{port}") or (True, "")
+        assert not good and "ejbd.socket" in text
+        held.listen()
+        assert told(f"127.0.0.1:{port}") == (True, f"127.0.0.1:{port}: root holds it, also while the daemon is away")
+    assert told("127.0.0.1:642") == (True, "127.0.0.1:642: only root and what root starts may listen there")
+    assert _port(Settings(listen=f"127.0.0.1:{port}")) is None
 
 
 def test_only_sockets_that_are_meant_for_this_process_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
