@@ -63,7 +63,8 @@ class UnixTransport:
         return self._socket is not None
 
     def connect(self) -> None:
-        """Raises EjbError (UNREACHABLE)."""
+        """Raises EjbError: UNREACHABLE, FORBIDDEN for a socket that could be another user's."""
+        self.place.refuse_socket_of_others()
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             made.settimeout(CONNECT_S)
