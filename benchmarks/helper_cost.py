@@ -111,6 +111,7 @@ def ways(cluster: SlurmCluster, users: People, where: Path) -> Iterator[dict[str
         for name in (OWN, HELPED):
             port = free_port()
             toml = f'batch = "slurm"\npoll_s = 5\nlisten = "127.0.0.1:{port}"\n{name}\nworker_python = "{PYTHON}"\n'
+            toml += "[tls]\nby_proxy = true\n"  # as a port that is held: tokens are taken
             toml += ELASTIC + FAST
             if name == OWN:
                 (where / "own").mkdir()

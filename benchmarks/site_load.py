@@ -105,6 +105,8 @@ identity = "helper"
 poll_s = 10
 listen = "127.0.0.1:{port}"
 worker_python = "{PYTHON}"
+[tls]
+by_proxy = true
 [helper]
 socket = "{unit.path}"
 spool = "{homes}/%u/.ejb"

@@ -31,6 +31,7 @@ from ejbd.api.access.allowance import Allowances
 from ejbd.api.access.oidc import Oidc
 from ejbd.api.access.oidcflow import SignIns
 from ejbd.api.access.roles import Roles
+from ejbd.api.access.tokenproofs import TokenProofs
 from ejbd.api.audit import reading as audit
 from ejbd.api.audit.door import AuditDoor
 from ejbd.api.audit.trail import open_trail
@@ -78,6 +79,8 @@ def create_app(manager: ManagerPort, examine: doctor.Examine | None = None) -> F
     app.state.manager = manager
     app.state.examine = examine
     app.state.holders = Holders()
+    app.state.token_proofs = TokenProofs()
+    app.state.open_ports = frozenset[int]()
     app.state.looks = {}
     app.state.roles = Roles(manager.settings)
     app.state.allowances = Allowances(manager.settings.limits)

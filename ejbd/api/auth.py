@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import os
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -17,10 +18,11 @@ from fastapi.security import HTTPBearer
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
-from ejbd.api.access.cookies import cookie_of, refuse_beyond_forms
+from ejbd.api.access.cookies import cookie_of, is_encrypted, page_secret, refuse_beyond_forms
 from ejbd.api.access.needs import needed
 from ejbd.api.access.oidc import Oidc, has_ended, looks_signed
 from ejbd.api.access.roles import Roles, overflow_uid
+from ejbd.api.access.tokenproofs import TokenProofs, has_proof
 from ejbd.api.port import ManagerPort
 from ejbd.api.shares import ADMINISTRATORS
 from ejbd.config import Settings
@@ -31,7 +33,7 @@ from ejbd.wire.rights import Proof, Role, Scope
 TOKEN_PREFIX = "ejb_"
 ID_LENGTH = 16  # of the digest's hexadecimal digits: enough to tell tokens apart, useless as a token
 HOLDERS_KEPT = 1000
-_BEARER = HTTPBearer(
+BEARER = HTTPBearer(
     auto_error=False, description="a token of POST /v1/tokens; not needed over the unix socket, where the peer is known"
 )
 _MAKE_ONE = "make one by `ejb token create`"
@@ -123,7 +125,7 @@ def bearer(request: Request) -> str | None:
     return token.strip()
 
 
-async def principal_of(request: Request, declared: Annotated[object, Depends(_BEARER)] = None) -> Principal:
+async def principal_of(request: Request, declared: Annotated[object, Depends(BEARER)] = None) -> Principal:
     """Raises EjbError: UNAUTHENTICATED for a token that is unknown or has run out, and for no user at all; FORBIDDEN
     where the address needs more than this request may (:mod:`ejbd.api.access.needs`); TOO_MANY.
 
@@ -143,18 +145,30 @@ async def principal_of(request: Request, declared: Annotated[object, Depends(_BE
 
 async def _principal(request: Request) -> Principal:
     roles: Roles = request.app.state.roles
+    holders, manager = request.app.state.holders, request.app.state.manager
+    if has_proof(request):
+        _refuse_in_the_clear(request)
+        proved: TokenProofs = request.app.state.token_proofs
+        return await _token_holder(holders, roles, manager, await proved.accept(request, manager))
     token = bearer(request)
     if token is not None:
         _refuse_in_the_clear(request)
         oidc: Oidc | None = request.app.state.oidc
         if oidc is not None and looks_signed(token):
-            return await _claimant(oidc, roles, token)
-        return await _token_holder(request.app.state.holders, roles, request.app.state.manager, token)
+            found = await _claimant(oidc, roles, token)
+        else:
+            if not token.startswith(TOKEN_PREFIX):  # nor what a page's secret is kept as
+                raise EjbError(Code.UNAUTHENTICATED, "this token is not known", hint=_MAKE_ONE)
+            found = await _token_holder(holders, roles, manager, digest(token))
+        _refuse_on_open_port(request, found)
+        return found
     peer: Peer | None = getattr(request.state, "peer", None)
     if peer is None and (secret := cookie_of(request)) is not None:
         _refuse_in_the_clear(request)
         refuse_beyond_forms(request)
-        return await _token_holder(request.app.state.holders, roles, request.app.state.manager, secret, Proof.PAGE)
+        found = await _token_holder(holders, roles, manager, digest(page_secret(request, secret)), Proof.PAGE)
+        await _refuse_anothers_browser(request, roles, found.user)
+        return found
     if peer is None:
         hint = "use the unix socket, or a token made by `ejb token create`"
         raise EjbError(Code.UNAUTHENTICATED, "this request does not say which user sends it", hint=hint)
@@ -166,19 +180,52 @@ async def _principal(request: Request) -> Principal:
     return Principal(user, role, Proof.PEER, role.scope, gid=peer.gid)
 
 
+def _is_plain(request: Request) -> bool:
+    """Whether a request came over TCP, and no encryption keeps it from being read."""
+    server = request.scope.get("server")
+    if server is None or server[1] is None or is_encrypted(request):  # the unix socket has no port
+        return False
+    settings: Settings = request.app.state.manager.settings
+    return not settings.tls.by_proxy
+
+
 def _refuse_in_the_clear(request: Request) -> None:
     """Raise EjbError (FORBIDDEN) for a token that others on its way could read: it is good for them, too.
 
     Workers are let in there: they never send what they prove to know.
     """
-    server = request.scope.get("server")
-    if server is None or server[1] is None or request.url.scheme == "https":  # the unix socket has no port
-        return
-    settings: Settings = request.app.state.manager.settings
-    if settings.tls.by_proxy or is_loopback(server[0]):
+    if not _is_plain(request) or is_loopback(request.scope["server"][0]):
         return
     hint = "use https (`tls.listen`), or say `tls.by_proxy = true` where a proxy in front encrypts; revoke this token"
     raise EjbError(Code.FORBIDDEN, "no token is taken at this address, which is not encrypted", hint=hint)
+
+
+def _refuse_on_open_port(request: Request, found: Principal) -> None:
+    """Raise EjbError (FORBIDDEN) for a token that changes things, where another user could have the port.
+
+    While the daemon is away any user could listen there, and be sent the token. So no client gets used to it.
+    """
+    if found.scope is Scope.READ or not _is_plain(request):
+        return
+    if request.scope["server"][1] in request.app.state.open_ports:
+        what = "at this port, which another user could have, only tokens of scope read are taken"
+        hint = "use the unix socket, `ejb` or ejbd.client, which send no token here, or https; revoke this token"
+        raise EjbError(Code.FORBIDDEN, what, hint=hint)
+
+
+async def _refuse_anothers_browser(request: Request, roles: Roles, user: str) -> None:
+    """Raise EjbError (FORBIDDEN) for a cookie that a process of another user of this machine sends.
+
+    Browsers send a cookie to every port of its host, and so to whatever listens there. A tunnel of ssh is its user's.
+    """
+    connection = getattr(request.state, "connection", None)
+    if connection is None or not _is_plain(request):
+        return
+    owner: int | None = connection.owner
+    if owner is not None and (owner == os.geteuid() or await roles.name_of(owner) == user):
+        return
+    hint = "open the page as that user, by https, or by a proxy (`tls.by_proxy`)"
+    raise EjbError(Code.FORBIDDEN, f"the browser is of another user of this machine than {user}", hint=hint)
 
 
 def is_loopback(host: str) -> bool:
@@ -261,13 +308,13 @@ async def _claimant(oidc: Oidc, roles: Roles, token: str) -> Principal:
 
 
 async def _token_holder(
-    holders: Holders, roles: Roles, manager: ManagerPort, token: str, proof: Proof = Proof.TOKEN
+    holders: Holders, roles: Roles, manager: ManagerPort, wanted: str, proof: Proof = Proof.TOKEN
 ) -> Principal:
-    found = await holders.holder(manager, digest(token))
+    found = await holders.holder(manager, wanted)
     if found is None:
         raise EjbError(Code.UNAUTHENTICATED, "this token is not known", hint=_MAKE_ONE)
     user, expires_s, scope = found
     if _has_ended(expires_s):
         raise EjbError(Code.UNAUTHENTICATED, "this token has run out", hint=_MAKE_ONE)
     role = await roles.of(user)
-    return Principal(user, role, proof, Scope(scope).within(role.scope), digest(token))
+    return Principal(user, role, proof, Scope(scope).within(role.scope), wanted)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ejbd.api.access.allowance import Allowances
 from ejbd.api.auth import Principal, principal_of
 from ejbd.api.bodies import Values
 from ejbd.api.port import ManagerPort
@@ -58,18 +61,30 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started = False
-        read = 0
-        values = Values()
+        read = held = 0
+        values, content = Values(), hashlib.sha256()
+        caller: Principal | None = None
+        allowances: Allowances = scope["app"].state.allowances
         most = self.most if scope["path"] in _LARGE_ROUTES else min(self.most, _SMALL_BYTES)
 
         async def counted() -> Message:
-            nonlocal read
+            nonlocal read, held
             message = await receive()
             if message["type"] == "http.request":
                 read += len(message.get("body", b""))
                 if read > most:
                     # FastAPI lets its own kind of exception alone while it reads a body, and hides every other.
                     raise HTTPException(413, _sentence(most))
+                if caller is not None:
+                    try:
+                        allowances.hold_body(caller.user, len(message.get("body", b"")))
+                    except EjbError as refused_now:
+                        raise HTTPException(429, refused_now.message) from None
+                    held += len(message.get("body", b""))
+                content.update(message.get("body", b""))
+                proved = scope.get("state", {}).get("content")
+                if proved not in (None, content.hexdigest()) and not message.get("more_body"):
+                    raise HTTPException(401, "the body is not the one that was proved")
                 values.feed(message.get("body", b""))
                 if refused := values.too_many:
                     raise HTTPException(422, refused)
@@ -105,6 +120,9 @@ class Guard:
             if started:
                 raise  # half an answer is out: all that is left is to cut the connection
             await internal()(scope, receive, watched)
+        finally:
+            if caller is not None and held:
+                allowances.drop_body(caller.user, held)
 
     def _most_of(self, caller: Principal, path: str, most: int) -> int:
         """Bytes that a caller may send there. Raises EjbError (FORBIDDEN) for a user that has no jobs run here."""

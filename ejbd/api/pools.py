@@ -1,31 +1,37 @@
 """Pools: allocations in which EJB runs its user's own jobs, folded in place for the next one (docs/malleable.md).
 
-To this daemon a pool is a job that is passed through, with a name of its own. What runs in it is for the pool's own
-daemon to say, which has this same API.
+To this daemon a pool is a job that is passed through. What runs in it is for the pool's own daemon to say, which has
+this same API. A pool is known by its key: an Idempotency-Key with a space in it, which no request can have. It names
+the pool and the job that this was before, so that of requests at the same moment one begins it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import shlex
 import sys
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.api.auth import Caller, Manager, Principal
+from ejbd.api.jobs import IdempotencyKey
 from ejbd.api.models import NAME, Api, JobSubmission, JobView, OverridesBody
 from ejbd.api.port import ManagerPort
 from ejbd.api.submission import submitted
 from ejbd.api.views import job_views
 from ejbd.errors import Code, EjbError
+from ejbd.store import models
 from ejbd.store.models import Job
 from ejbd.wire.states import LIVING_JOB, JobState
 
 router = APIRouter(prefix="/v1/pools", tags=["pools"])
 JOB_NAME = "ejb-pool-"
+KEY_OF_POOLS = "pool "
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 PoolName = Annotated[str, Path(pattern=_NAME)]
@@ -70,17 +76,30 @@ class Pools(Api):
 @router.get("")
 async def list_pools(manager: Manager, caller: Caller) -> Pools:
     """Pools that have not ended, the newest first: one's own, for operators all users'."""
-    return Pools(pools=await _alive(manager, None if caller.sees_all else caller.user))
+    return Pools(pools=[view for view, _ in await _find(manager, None if caller.sees_all else caller.user)])
 
 
-@router.post("", status_code=201)
-async def start(request: Request, manager: Manager, caller: Caller, body: PoolRequest) -> PoolView:
+@router.post("", status_code=201, responses={200: {"model": PoolView, "description": "Answered before"}})
+async def start(
+    request: Request,
+    manager: Manager,
+    caller: Caller,
+    body: PoolRequest,
+    response: Response,
+    key: IdempotencyKey = None,
+) -> PoolView:
     """Take an allocation for a pool of one's own. It is durable when this answers, and runs when Slurm starts it."""
     if manager.settings.batch != "slurm":
         raise EjbError(Code.UNSUPPORTED, "a pool is an allocation of Slurm, which is not the batch system here")
-    if any(one.job != body.after for one in await _alive(manager, caller.user, body.name)):
-        hint = f"ejb pool stop {body.name}, or another name"
-        raise EjbError(Code.CONFLICT, f"there is a pool {body.name} already", hint=hint)
+    asked = f"{key or secrets.token_hex()} {body.model_dump_json()}"
+    digest = hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
+    before = await _find(manager, caller.user, body.name, alive=False)
+    for view, known in before:
+        if known == digest:
+            response.status_code = 200
+            return view
+        if view.state in LIVING_JOB and view.job != body.after:
+            raise _taken(body.name)
     serving = shlex.join([body.python or sys.executable, "-m", "ejbd.cli.pool_serving", body.name, body.time])
     overrides = OverridesBody(
         name=JOB_NAME + body.name,
@@ -93,8 +112,17 @@ async def start(request: Request, manager: Manager, caller: Caller, body: PoolRe
     )
     script = f"#!/bin/sh\nexec {serving}\n"
     job = JobSubmission(cwd=body.cwd, env=body.env, script=script, script_name="pool", overrides=overrides)
-    await submitted(manager, request.app.state.allowances, caller, job, None)
-    return await _one(manager, caller, body.name, caller.user)
+    own = f"{KEY_OF_POOLS}{body.name} {''.join(view.job for view, _ in before)}"
+    try:
+        made = await submitted(manager, request.app.state.allowances, caller, job, own, digest)
+    except EjbError as error:
+        raise _taken(body.name) if error.code is Code.KEY_REUSED else error from None
+    response.status_code = 201 if made.created else 200
+    return (await _find(manager, caller.user, body.name, alive=False))[0][0]
+
+
+def _taken(name: str) -> EjbError:
+    return EjbError(Code.CONFLICT, f"there is a pool {name} already", hint=f"ejb pool stop {name}, or another name")
 
 
 @router.get("/{name}")
@@ -115,29 +143,36 @@ async def stop(manager: Manager, caller: Caller, name: PoolName, user: Owner = N
 async def _one(manager: ManagerPort, caller: Principal, name: str, user: str | None) -> PoolView:
     if user not in (None, caller.user) and not caller.sees_all:
         raise EjbError(Code.FORBIDDEN, "the pools of others are for operators", where="query.user")
-    found = await _alive(manager, user or caller.user, name)
+    found = await _find(manager, user or caller.user, name)
     if not found:
         raise EjbError(Code.NOT_FOUND, f"there is no pool {name} that has not ended", hint="ejb pool list")
-    return found[0]
+    return found[0][0]
 
 
-async def _alive(manager: ManagerPort, user: str | None, name: str | None = None) -> list[PoolView]:
-    wanted = select(Job).where(Job.state.in_(LIVING_JOB), Job.elastic.is_(False)).order_by(Job.seq.desc())
-    wanted = wanted.where(
-        Job.name.startswith(JOB_NAME, autoescape=True) if name is None else Job.name == JOB_NAME + name
-    )
+async def _find(
+    manager: ManagerPort, user: str | None, name: str | None = None, *, alive: bool = True
+) -> list[tuple[PoolView, str]]:
+    """Pools, the newest first, and the digest of what asked for each; without `alive` also those that have ended."""
+    keys = models.IdempotencyKey
+    begins = KEY_OF_POOLS if name is None else f"{KEY_OF_POOLS}{name} "
+    wanted = select(Job, keys.key, keys.request_hash).join(keys, keys.job_id == Job.id)
+    wanted = wanted.where(keys.key.startswith(begins, autoescape=True)).order_by(Job.seq.desc())
+    if alive:
+        wanted = wanted.where(Job.state.in_(LIVING_JOB))
     if user is not None:
         wanted = wanted.where(Job.user == user)
 
-    def look(session: Session) -> list[PoolView]:
-        return [_view(job) for job in job_views(list(session.scalars(wanted)), session)]
+    def look(session: Session) -> list[tuple[PoolView, str]]:
+        rows = session.execute(wanted.limit(None if alive else 1)).all()
+        views = job_views([row.Job for row in rows], session)
+        return [(_view(view, row.key), row.request_hash) for view, row in zip(views, rows, strict=True)]
 
     return await manager.store.read(look)
 
 
-def _view(job: JobView) -> PoolView:
+def _view(job: JobView, key: str) -> PoolView:
     return PoolView(
-        name=job.name.removeprefix(JOB_NAME),
+        name=key.split(" ")[1],
         user=job.user,
         job=job.id,
         state=job.state,

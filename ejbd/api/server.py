@@ -22,13 +22,16 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ejbd.api.auth import Peer
+from ejbd.api.connections import Handshake, owner_of, party_of
 from ejbd.api.ports import KeptPorts
 from ejbd.api.shares import ADMINISTRATORS, Shares, Use
+from ejbd.api.sockets import make_tcp_socket, make_unix_socket, take_handed_sockets
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
-from ejbd.files.paths import LONGEST_SOCKET_PATH, PORTS, TLS_PORT
+from ejbd.files.paths import PORTS, TLS_PORT
 
-HEADERS_S = 20.0  # for the headers of a request, from when the connection or their first byte is there
+SILENT_S = 5.0  # until the first byte of a connection
+HEADERS_S = 20.0  # for the headers of a request, from their first byte
 BODY_S = 120.0  # for its body
 MOST_HEAD_BYTES = 64 * 1024  # request line and headers together
 MOST_GATHERED = 16 * 1024  # bytes that are kept until the event loop's next turn
@@ -91,6 +94,8 @@ class PeerProtocol(HttpToolsProtocol):
 
     party = ""
     streams = False
+    encrypted = False
+    owner: int | None = None  # the user with the other end, where that is on this machine
     _timer: asyncio.TimerHandle | None = None
     _awaited = ""
     _in_head = False
@@ -100,7 +105,7 @@ class PeerProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, _Gathering(transport, self.loop)))
         self.app_state = {**self.app_state, "connection": self}
-        self._await("headers", HEADERS_S)
+        self._await("anything", SILENT_S)
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family == socket.AF_UNIX:
             packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -108,13 +113,16 @@ class PeerProtocol(HttpToolsProtocol):
             self.app_state = {**self.app_state, "peer": peer}
             self.party = ADMINISTRATORS if peer.uid in (0, os.geteuid()) else f"uid {peer.uid}"
         else:
-            self.party = f"address {(transport.get_extra_info('peername') or ('',))[0]}"
+            self.encrypted = transport.get_extra_info("sslcontext") is not None
+            self.owner = None if self._proxied else owner_of(transport)
+            self.party = party_of(transport, self.owner)
         self._shares.enter(self, most_connections())
 
-    def __init__(self, *args: Any, shares: Shares, **more: Any) -> None:
+    def __init__(self, *args: Any, shares: Shares, proxied: bool = False, **more: Any) -> None:
         super().__init__(*args, **more)
         self.since = time.monotonic()
         self._shares = shares
+        self._proxied = proxied
 
     def is_of(self, party: str) -> None:
         """A request on this connection has proved which user sends it."""
@@ -203,7 +211,8 @@ class Servers:
     socket_path: Path
     _servers: list[_Server]
     _tasks: list[asyncio.Task[None]]
-    _identity: tuple[int, int]
+    _tls: ssl.SSLContext | None
+    _identity: tuple[int, int] | None  # of a socket that is this process's own
 
     def reload(self) -> None:
         """Read the certificate again, and open the audit anew; what cannot be read or opened stays as it was.
@@ -213,14 +222,13 @@ class Servers:
         if (trail := self.app.state.trail) is not None:
             trail.reopen()
         settings: Settings = self.app.state.manager.settings
-        for server in self._servers:
-            if server.config.ssl is not None:
-                try:
-                    _with_certificate(settings, server.config.ssl)
-                except EjbError as error:
-                    log.error("api.certificate-not-read", error=error.sentence())
-                else:
-                    log.info("api.certificate-read", url=self.tls_url)
+        if self._tls is not None:
+            try:
+                _with_certificate(settings, self._tls)
+            except EjbError as error:
+                log.error("api.certificate-not-read", error=error.sentence())
+            else:
+                log.info("api.certificate-read", url=self.tls_url)
 
     async def stop(self) -> None:
         """Listen no longer, let requests under way finish within seconds, remove the socket. Repeatable."""
@@ -232,7 +240,7 @@ class Servers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(FileNotFoundError):
-            if _identity(self.socket_path) == self._identity:  # not that of a daemon that came after
+            if _identity(self.socket_path) == self._identity:  # not systemd's, nor that of a daemon that came after
                 self.socket_path.unlink()
 
 
@@ -241,32 +249,47 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
 
     Raises EjbError: CONFLICT where another daemon listens, INVALID for an address or a certificate that cannot be used.
     """
-    sockets = [_unix_socket(settings.socket_path)]
+    handed = take_handed_sockets()
+    held = handed.pop(str(settings.socket_path), None)
+    sockets = [held or make_unix_socket(settings.socket_path)]
     urls: list[str] = []
+    open_ports: set[int] = set()
+    tls: ssl.SSLContext | None = None
     try:
         if settings.tls.certificate is not None:
-            _with_certificate(settings, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            _with_certificate(settings, tls)
         kept = KeptPorts(settings.state_dir / PORTS)
         for door, listen in (("", settings.listen), *((TLS_PORT, one) for one in (settings.tls.listen,) if one)):
-            sock, url = _tcp_socket(listen, kept.of(door + listen))
+            sock, url, others_may = make_tcp_socket(listen, handed, kept.of(door + listen))
             sockets.append(sock)
+            open_ports |= {sock.getsockname()[1]} if others_may else set()
             urls.append(url)
             kept.keep(door + listen, sock.getsockname()[1])
     except EjbError:
         for sock in sockets:
             sock.close()
-        settings.socket_path.unlink(missing_ok=True)
+        if held is None:
+            settings.socket_path.unlink(missing_ok=True)
         raise
+    for address, sock in handed.items():
+        log.warning("api.socket-not-used", address=str(address), why="neither socket, listen nor tls.listen names it")
+        sock.close()
+    app.state.open_ports = frozenset(open_ports)
+    if sockets[1].getsockname()[1] in open_ports and settings.identity == "helper":
+        log.warning("api.port-open", why="another user can have this port while the daemon is away", url=urls[0])
     tcp = Shares(settings.limits.user_connections)
-    servers = [_Server(_config(app, Shares(settings.limits.user_connections))), _Server(_config(app, tcp))]
-    servers += [_Server(_config(app, tcp, settings)) for _ in urls[1:]]
+    by_socket = Shares(settings.limits.user_connections)
+    servers = [_Server(_config(app, by_socket, settings)), _Server(_config(app, tcp, settings))]
+    servers += [_Server(_config(app, tcp, settings, tls)) for _ in urls[1:]]
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock]), name=f"api-{name}")
         for name, server, sock in zip(("unix", "tcp", "tls"), servers, sockets, strict=False)
     ]
     tls_url = urls[1].replace("http:", "https:") if len(urls) > 1 else None
     app.state.page_url = tls_url or urls[0]
-    result = Servers(app, urls[0], tls_url, settings.socket_path, servers, tasks, _identity(settings.socket_path))
+    own = _identity(settings.socket_path) if held is None else None
+    result = Servers(app, urls[0], tls_url, settings.socket_path, servers, tasks, tls, own)
     while not all(server.started for server in servers):
         if any(task.done() for task in tasks):
             await result.stop()
@@ -276,13 +299,22 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     return result
 
 
-def _config(app: FastAPI, shares: Shares, encrypted: Settings | None = None) -> uvicorn.Config:
+def _config(
+    app: FastAPI, shares: Shares, settings: Settings, encrypted: ssl.SSLContext | None = None
+) -> uvicorn.Config:
     options: dict[str, Any] = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "off"}
-    if encrypted is not None:
-        options |= {"ssl_certfile": encrypted.tls.certificate, "ssl_keyfile": encrypted.tls.key}
+    proxied = settings.tls.by_proxy
+
+    def make(**given: Any) -> asyncio.Protocol:
+        plain = functools.partial(PeerProtocol, shares=shares, proxied=proxied, **given)
+        if encrypted is None:
+            return plain()
+        return Handshake(encrypted, shares, most_connections, lambda: SILENT_S, plain)
+
     return uvicorn.Config(
         app,
-        http=cast(type[asyncio.Protocol], functools.partial(PeerProtocol, shares=shares)),
+        http=cast(type[asyncio.Protocol], make),
+        proxy_headers=proxied,  # what any other sender says of itself is not believed
         server_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=STOP_S,
@@ -301,79 +333,6 @@ def _with_certificate(settings: Settings, context: ssl.SSLContext) -> None:
         hint = "a PEM file with the certificate, and one with its key, which the daemon's user may read"
         message = f"the certificate cannot be used: {why}"
         raise EjbError(Code.INVALID, message, where=f"tls.certificate={tls.certificate}", hint=hint) from None
-
-
-def _unix_socket(path: Path) -> socket.socket:
-    """Bind and listen. Mode 0666: the kernel knows which user connects. The folder, if it is made here, lets others
-    through without letting them look around (0711); a folder that is there keeps its mode."""
-    if len(bytes(path)) > LONGEST_SOCKET_PATH:
-        why = f"the path of the unix socket has {len(bytes(path))} bytes; {LONGEST_SOCKET_PATH} is the most"
-        raise EjbError(Code.INVALID, why, where=str(path), hint="set `socket` to a shorter path")
-    _clear(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    new = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-        new.unlink(missing_ok=True)
-        sock.bind(str(new))
-        new.chmod(0o666)
-        sock.listen(1024)
-        new.replace(path)
-    except OSError as error:
-        sock.close()
-        raise EjbError(Code.INVALID, f"cannot listen there: {error.strerror}", where=str(path)) from None
-    sock.setblocking(False)
-    return sock
-
-
-def _clear(path: Path) -> None:
-    """Raise EjbError unless nothing, or a socket that no process answers, is at `path`."""
-    if not path.exists():
-        return
-    if not path.is_socket():
-        hint = "set `socket` to another path"
-        raise EjbError(Code.INVALID, "there is something else than a socket", where=str(path), hint=hint)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return  # left by a daemon that was killed
-        except OSError:
-            pass  # busy, or not ours to try: it is in use
-    hint = "end it first, or give this one a socket of its own"
-    raise EjbError(Code.CONFLICT, "another daemon answers at this socket", where=str(path), hint=hint)
-
-
-def _tcp_socket(listen: str, kept_port: int = 0) -> tuple[socket.socket, str]:
-    """Bind and listen. Where any port will do, that of before is tried first."""
-    if kept_port and listen.endswith(":0"):
-        try:
-            return _tcp_socket(f"{listen.removesuffix(':0')}:{kept_port}")
-        except EjbError:
-            log.warning("api.port-taken", listen=listen, port=kept_port)
-    host, _, port = listen.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise EjbError(Code.INVALID, "this is not host:port", where=f"listen={listen}", hint="e.g. 127.0.0.1:8642")
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise EjbError(Code.INVALID, f"there is no such address: {error.strerror}", where=f"listen={listen}") from None
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(1024)
-    except OSError as error:
-        sock.close()
-        hint = "choose another port, or 0 for any that is free"
-        raise EjbError(
-            Code.CONFLICT, f"cannot listen there: {error.strerror}", where=f"listen={listen}", hint=hint
-        ) from None
-    sock.setblocking(False)
-    shown = f"[{host}]" if family == socket.AF_INET6 else host
-    return sock, f"http://{shown}:{sock.getsockname()[1]}"
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -1,22 +1,26 @@
 """The parties of connections, and which goes where there are too many: a user, or an address, locks out only itself.
 
-A connection is its address's, or on the unix socket its peer's, until a request on it has said more. Workers and
-administrators have a quarter for themselves. No other party has more than a quarter, and a user no more than
-`limits.user_connections`.
+A connection is its user's where the kernel says which that is (on the unix socket, and where both ends are on this
+machine), and else its address's, until a request on it has said more. Workers and administrators have a quarter for
+themselves, and so have users: those of addresses have half together, however many addresses there are, and those of
+workers three quarters, of which the subjob with the most loses first. No other party has more than a quarter, and a
+user no more than `limits.user_connections`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
 from fastapi import Request
 
-WORKERS = "workers"
+WORKERS = "workers of "  # and a subjob: its job's own code may open as many as it likes
 ADMINISTRATORS = "administrators"
-_FIRST = frozenset({WORKERS, ADMINISTRATORS})
+_FIRST = (WORKERS, ADMINISTRATORS)
 SHARES = 4
 _OF_USERS = ("user ", "uid ")  # how the parties of users begin; an address may be that of many
+OF_ADDRESSES = "address "  # and those of connections that have not said which user sends
 
 
 class Use(IntEnum):
@@ -53,7 +57,7 @@ class Shares:
     def __init__(self, most_of_user: int | None = None) -> None:
         self._most_of_user = most_of_user
         self._held: dict[str, set[Held]] = {}
-        self._total = self._ordinary = 0
+        self._total = self._ordinary = self._nameless = self._workers = 0
 
     def enter(self, one: Held, most: int) -> None:
         """A new connection of `one.party`; another is cut where there are more than `most`, or too many of a party."""
@@ -81,20 +85,31 @@ class Shares:
 
     def _count(self, one: Held, by: int) -> None:
         self._total += by
-        if one.party not in _FIRST:
+        if not one.party.startswith(_FIRST):
             self._ordinary += by
+        if one.party.startswith(WORKERS):
+            self._workers += by
+        if one.party.startswith(OF_ADDRESSES):
+            self._nameless += by
 
     def _make_room(self, newest: Held, most: int) -> None:
         share = max(1, most // SHARES)
-        if newest.party not in _FIRST and len(self._held[newest.party]) > self._share(newest.party, share):
+        if not newest.party.startswith(_FIRST) and len(self._held[newest.party]) > self._share(newest.party, share):
             self._cut_of(newest.party)
+        if self._nameless > 2 * share:
+            self._cut_of(self._largest(lambda party: party.startswith(OF_ADDRESSES)))
+        if self._workers > 3 * share:
+            self._cut_of(self._largest(lambda party: party.startswith(WORKERS)))
         if self._total <= most and self._ordinary <= most - share:
             return
-        ordinary = self._held.keys() - _FIRST
-        if ordinary:
-            self._cut_of(max(ordinary, key=lambda party: len(self._held[party])))
+        if self._ordinary:
+            self._cut_of(self._largest(lambda party: not party.startswith(_FIRST)))
         else:
             self._cut(newest)
+
+    def _largest(self, which: Callable[[str], bool]) -> str:
+        """The party with the most connections; of those with as many the one that came first, not the newcomer."""
+        return max(filter(which, self._held), key=lambda party: len(self._held[party]))
 
     def _share(self, party: str, share: int) -> int:
         if self._most_of_user is None or not party.startswith(_OF_USERS):

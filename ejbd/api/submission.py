@@ -96,13 +96,21 @@ def _characters(body: JobSubmission) -> int:
 
 
 async def submitted(
-    manager: ManagerPort, allowances: Allowances, caller: Principal, body: JobSubmission, key: str | None
+    manager: ManagerPort,
+    allowances: Allowances,
+    caller: Principal,
+    body: JobSubmission,
+    key: str | None,
+    asked: str | None = None,
 ) -> JobCreated:
-    """Store a job; durable when this returns. Raises EjbError where it is refused."""
+    """Store a job; durable when this returns. Raises EjbError where it is refused.
+
+    `asked`: the digest of what has to be the same where `key` is; None: of the body.
+    """
     refuse_another_group(caller, manager.settings)
     await allowances.submission(caller, manager, body)
     reading, digest = await read_submission(body, caller.user)
-    taken = await manager.submit(reading, caller.user, key, digest)
+    taken = await manager.submit(reading, caller.user, key, asked or digest)
     return JobCreated(
         id=taken.id,
         name=reading.spec.name,

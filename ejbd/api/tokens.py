@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
+from starlette.responses import Response
 
-from ejbd.api.auth import ID_LENGTH, Caller, Manager, digest, new_token
+from ejbd.api.auth import BEARER, ID_LENGTH, Caller, Manager, digest, new_token
 from ejbd.api.models import NAME, Api, NewToken, TokenRequest, Tokens, TokenView
 from ejbd.api.port import ManagerPort
 from ejbd.errors import Code, EjbError
@@ -34,8 +36,13 @@ async def create(manager: Manager, caller: Caller, body: TokenRequest) -> NewTok
     return NewToken(token=token, **_view(row).model_dump())
 
 
-async def minted(manager: ManagerPort, user: str, wanted: TokenRequest) -> tuple[str, Token]:
-    """A new token of a user, and its row. Raises EjbError (CONFLICT) where the user has too many."""
+async def minted(
+    manager: ManagerPort, user: str, wanted: TokenRequest, kept: Callable[[str], str] = str
+) -> tuple[str, Token]:
+    """A new token of a user, and its row. Raises EjbError (CONFLICT) where the user has too many.
+
+    `kept` makes of a token what its row has the digest of.
+    """
     token, now, most = new_token(), time.time(), manager.settings.limits.user_tokens
 
     def add(session: Session) -> Token:
@@ -44,7 +51,7 @@ async def minted(manager: ManagerPort, user: str, wanted: TokenRequest) -> tuple
             hint = "revoke some: `ejb token list`, `ejb token revoke ID`"
             raise EjbError(Code.CONFLICT, f"{user} has {most} tokens already", hint=hint)
         row = Token(
-            digest=digest(token),
+            digest=digest(kept(token)),
             user=user,
             label=wanted.label,
             created_s=now,
@@ -79,6 +86,12 @@ async def list_tokens(manager: Manager, caller: Caller, query: Annotated[TokenFi
         return [_view(row) for row in session.scalars(wanted)]
 
     return Tokens(tokens=await manager.store.read(look))
+
+
+@router.get("/session", status_code=204, dependencies=[Depends(BEARER)])
+async def offer_session(request: Request, manager: Manager) -> Response:
+    """A session for requests that prove a token and do not send it, and the proof that the daemon offers it."""
+    return Response(status_code=204, headers=await request.app.state.token_proofs.offer(request, manager))
 
 
 @router.delete("/{id}", status_code=204)

@@ -13,6 +13,8 @@ from weakref import WeakValueDictionary
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ejbd.api.access.allowance import Allowances
+from ejbd.api.access.tokenproofs import target_of
 from ejbd.api.port import ManagerPort
 from ejbd.api.problems import problem
 from ejbd.api.shares import WORKERS
@@ -47,7 +49,7 @@ class WorkerDoor:
             await problem(error, headers={"Connection": "close"})(scope, receive, send)
             return
         try:
-            body = await self._body(receive)
+            body = await self._body(receive, scope["app"].state.allowances, WORKERS + claim.subjob)
         except EjbError as error:
             await problem(error, headers={"Connection": "close"})(scope, receive, _Proving(send, claim, secret, ""))
             return
@@ -66,7 +68,7 @@ class WorkerDoor:
         state = scope.setdefault("state", {})
         state["subjob"] = claim.subjob
         if (connection := state.get("connection")) is not None:
-            connection.is_of(WORKERS)
+            connection.is_of(WORKERS + claim.subjob)
         if not body:  # it waits for work
             await self.app(scope, _Again(body, receive), answer)
             return
@@ -76,19 +78,24 @@ class WorkerDoor:
         async with turn:
             await self.app(scope, _Again(body, receive), answer)
 
-    async def _body(self, receive: Receive) -> bytes | None:
+    async def _body(self, receive: Receive, allowances: Allowances, sender: str) -> bytes | None:
         parts: list[bytes] = []
-        length = 0
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return None
-            parts.append(message.get("body", b""))
-            length += len(parts[-1])
-            if length > self.most:
-                raise EjbError(Code.TOO_LARGE, f"the body of a request may have {self.most} bytes at most")
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        length = held = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return None
+                parts.append(message.get("body", b""))
+                length += len(parts[-1])
+                if length > self.most:
+                    raise EjbError(Code.TOO_LARGE, f"the body of a request may have {self.most} bytes at most")
+                allowances.hold_body(sender, len(parts[-1]))
+                held = length
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+        finally:
+            allowances.drop_body(sender, held)
 
     async def _proved(self, scope: Scope) -> tuple[Claim, str]:
         headers = Headers(scope=scope)
@@ -104,10 +111,7 @@ class WorkerDoor:
         claim = proofs.claim_of(header)
         if claim is None:
             raise EjbError(Code.UNAUTHENTICATED, "a worker has to prove that it knows the secret of its subjob")
-        target = scope["raw_path"].decode("latin-1")
-        if scope["query_string"]:
-            target += "?" + scope["query_string"].decode("latin-1")
-        return claim, await self._secret_of(claim, scope["method"], target)
+        return claim, await self._secret_of(claim, scope["method"], target_of(scope))
 
     async def _secret_of(self, claim: Claim, method: str, target: str) -> str:
         """The secret by which this claim holds. One that held before is not looked up again: it is in each request.

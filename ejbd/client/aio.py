@@ -194,6 +194,8 @@ class AsyncClient:
         headers: Mapping[str, str] | None,
         silence_s: float,
     ) -> httpx.Response:
+        if self.place.url is None:
+            self.place.refuse_socket_of_others()
         told = request(self.place, method, path, query, body, headers)
         wanted = self._http.build_request(
             told.method, told.target, headers=told.headers, content=told.data, timeout=web.within(silence_s)

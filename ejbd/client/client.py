@@ -277,7 +277,7 @@ class Client:
         body |= {"cwd": here.directory(), "env": {**here.environment(lambda _: None), **self.place.for_jobs()}}
         body |= {"output": str(folder / "pool.out").replace("%", "%%")}
         try:
-            found: dict[str, Any] = self.request("POST", "/v1/pools", body=body).json()
+            found: dict[str, Any] = self.request_repeatedly("POST", "/v1/pools", body=body, key=fresh_key()).json()
         except EjbError:
             if new:
                 pools.forget(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ejbd.errors import Code, EjbError
-from ejbd.files.paths import SOCKET_NAME, default_state_dir
+from ejbd.files.paths import SOCKET_NAME, default_state_dir, distrusted_socket
 from ejbd.wire.reaching import CA, SOCKET, TOKEN, URL
 
 if TYPE_CHECKING:
@@ -63,8 +63,19 @@ class Place(NamedTuple):
         found = {URL: self.url, **({TOKEN: self.token} if shared and self.token else {})}
         return found | ({CA: os.path.abspath(self.ca)} if self.ca else {})  # noqa: PTH100  # as above
 
+    @property
+    def sends_token(self) -> bool:
+        """Whether the token itself is sent: to what has a certificate. Elsewhere it is proved (`ejbd.client.web`)."""
+        return (self.url or "").lower().startswith("https:")
+
     def __str__(self) -> str:
         return self.url or self.socket
+
+    def refuse_socket_of_others(self) -> None:
+        """Raise EjbError (FORBIDDEN) where another user could be listening at the socket in the daemon's place."""
+        if why := distrusted_socket(self.socket):
+            hint = "let `socket` be in a folder that only the daemon's user, or root, may write in"
+            raise EjbError(Code.FORBIDDEN, f"this socket could be another user's: {why}", where=self.socket, hint=hint)
 
     def unreachable(self, why: str) -> EjbError:
         hint = "is `ejbd` running? EJB_SOCKET or EJB_URL name another one; `ejb doctor` looks at the site"
@@ -116,7 +127,7 @@ def request(
     if body is not None:
         data = json.dumps(body).encode()
         sent["Content-Type"] = "application/json"
-    if place.token:
+    if place.token and place.sends_token:
         sent["Authorization"] = f"Bearer {place.token}"
     return Request(method, path + (f"?{urlencode(given, doseq=True)}" if given else ""), sent, data)
 

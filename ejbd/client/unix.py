@@ -66,7 +66,11 @@ class UnixTransport:
         return self._socket is not None
 
     def connect(self) -> None:
-        """Raises EjbError (UNREACHABLE). Where no daemon is there, :data:`await_daemon` may wait for it."""
+        """Raises EjbError: UNREACHABLE, FORBIDDEN for a socket that could be another user's.
+
+        Where no daemon is there, :data:`await_daemon` may wait for it.
+        """
+        self.place.refuse_socket_of_others()
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             made.settimeout(CONNECT_S)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +20,7 @@ from ejbd.config import Settings
 from ejbd.doctor import mpicheck, plugin
 from ejbd.errors import EjbError
 from ejbd.files.paths import distrusted, distrusted_entry
+from ejbd.files.tcpports import NOWHERE, find_socket_owner, is_port_of_any_user
 from ejbd.plugins.engines import site_engines
 
 LOCAL_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs"})
@@ -58,6 +60,7 @@ async def examine(
         examine_python(settings.worker_python),
         examine_engines(settings),
     ]
+    findings += [found for found in (_port(settings),) if found]
     findings += [Finding("plug-in", False, f"{why}; mend or uninstall the package") for why in broken]
     findings.append(await asyncio.to_thread(_clock, settings.spool_dir))
     try:
@@ -68,6 +71,23 @@ async def examine(
     finally:
         await batch.close()
     return findings
+
+
+def _port(settings: Settings) -> Finding | None:
+    """Whether another user could listen in the place of a daemon that is away; asked of one that serves all users."""
+    if settings.identity != "helper":
+        return None
+    host, _, port = settings.listen.rpartition(":")
+    theirs = host.strip("[]"), int(port) if port.isdigit() else 0
+    family, nowhere = (socket.AF_INET6, ("::", 0)) if ":" in theirs[0] else (socket.AF_INET, NOWHERE)
+    if theirs[1] and not is_port_of_any_user(theirs[1]):
+        return Finding("port", True, f"{settings.listen}: only root and what root starts may listen there")
+    if theirs[1] and find_socket_owner(nowhere, theirs, family) == 0:
+        return Finding("port", True, f"{settings.listen}: root holds it, also while the daemon is away")
+    text = (
+        f"{settings.listen}: any user may listen there while the daemon is away; ejbd.socket of release/deploy holds it"
+    )
+    return Finding("port", False, text)
 
 
 def _mails(found: Mailing) -> Finding:

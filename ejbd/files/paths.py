@@ -60,6 +60,24 @@ def distrusted(folder: Path) -> str:
     return ""
 
 
+def distrusted_socket(path: str) -> str:
+    """Why another user could have put a socket there, or "": a folder above it that every user may write in.
+
+    What root or this user owns in a sticky folder is as good as in one of its own. What is not there is not looked at.
+    """
+    open_folder: tuple[Path, int] | None = None
+    try:
+        for level in _levels(Path(os.path.abspath(path))):  # noqa: PTH100 links are what is checked
+            found = os.lstat(level)
+            if open_folder and (found.st_uid not in (0, os.geteuid()) or not open_folder[1] & stat.S_ISVTX):
+                return f"every user may write in {open_folder[0]}"
+            is_open = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_IWOTH
+            open_folder = (level, found.st_mode) if is_open else None
+    except OSError:
+        pass  # whatever connects says more
+    return ""
+
+
 def distrusted_entry(path: Path) -> str:
     """Why one file or folder inside a trusted folder could be another user's work, or ""."""
     try:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from ejbd.api.access import oidcflow
-from ejbd.api.access.cookies import BACK, SIGNED_IN_S, away_name, drop_away, drop_cookie, set_away, set_cookie
+from ejbd.api.access.cookies import (
+    BACK,
+    SIGNED_IN_S,
+    away_name,
+    drop_away,
+    drop_cookie,
+    page_secret,
+    set_away,
+    set_cookie,
+)
 from ejbd.api.auth import ID_LENGTH, Caller, Manager, is_loopback, ordinary
 from ejbd.api.models import TokenRequest
 from ejbd.api.signin import SIGN_IN, Links
@@ -31,7 +41,7 @@ async def enter(request: Request, manager: Manager, key: Annotated[str, Query(ma
     links: Links = request.app.state.links
     found = links.take(key)
     wanted = TokenRequest(label=LABEL, expires_in_s=SIGNED_IN_S, scope=found.scope)
-    token, _ = await minted(manager, found.user, wanted)
+    token, _ = await minted(manager, found.user, wanted, partial(page_secret, request))
     # A page that leads on, not a redirect: a cookie that is SameSite=Strict is not sent on a redirect that begins
     # in another program's window.
     answer = html("entered.html", None, user=found.user)
@@ -68,7 +78,7 @@ async def back(
     claimed = await sign_ins.end(state, kept, code, _base(request, manager) + BACK)
     await ordinary(request.app.state.roles, claimed.user)
     wanted = TokenRequest(label=LABEL, expires_in_s=SIGNED_IN_S, scope=claimed.scope)
-    token, _ = await minted(manager, claimed.user, wanted)
+    token, _ = await minted(manager, claimed.user, wanted, partial(page_secret, request))
     answer = html("entered.html", None, user=claimed.user)  # a page, as above
     set_cookie(request, answer, token)
     drop_away(request, answer)

@@ -34,5 +34,5 @@ for user in alice bob; do
     find "/scratch/$user/.ejb" ! -user "$user" -print
 done
 EJB_SOCKET=/run/ejb/ejbd.sock ejb doctor >/tmp/doctor 2>&1 || true
-grep ejb-as /tmp/doctor || cat /tmp/doctor
+grep -e ejb-as -e " port: " /tmp/doctor || cat /tmp/doctor
 for pid in $(cat /tmp/systemctl.pids); do ps -o user= -o args= -p "$pid"; done

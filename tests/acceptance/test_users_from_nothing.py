@@ -46,8 +46,8 @@ root=$1/root
 shift 3
 exec chroot "$root" "$@"
 """
-# What systemd does with the three units: the socket with its mode and owner, its service with that as standard input,
-# and the daemon as its user.
+# What systemd does with the four units: the socket with its mode and owner, its service with that as standard input,
+# the port that it holds, and the daemon as its user with that.
 _SYSTEMCTL = """#!/usr/bin/python3
 import configparser, os, pwd, re, socket, subprocess, sys, time
 assert sys.argv[1:3] == ["enable", "--now"], sys.argv
@@ -61,8 +61,15 @@ def unit(name):
     return found
 def left(pid):
     open("/tmp/systemctl.pids", "a").write("%d\\n" % pid)
+held = []
 def serve(name):
     door, service = unit(name), unit(name.replace(".socket", ".service"))
+    if ":" in door["ListenStream"]:  # the daemon gets it, as from systemd
+        host, _, port = door["ListenStream"].rpartition(":")
+        end = socket.socket()
+        end.bind((host, int(port)))
+        end.listen()
+        return held.append(end)
     end = socket.socket(socket.AF_UNIX)
     os.umask(0o177)
     end.bind(door["ListenStream"])
@@ -81,9 +88,12 @@ def begin(name):
     service = unit(name + ".service")
     user = pwd.getpwnam(service["User"])
     log = open("/tmp/ejbd.log", "ab")
-    left(subprocess.Popen(service["ExecStart"].split(), user=user.pw_uid, group=user.pw_gid, extra_groups=[],
+    words = ["/bin/sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&%d' % held[0].fileno(), "sh"]
+    words += service["ExecStart"].split()
+    left(subprocess.Popen(words, user=user.pw_uid, group=user.pw_gid, extra_groups=[],
         umask=int(service["UMask"], 8), cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        start_new_session=True, env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": user.pw_dir}).pid)
+        start_new_session=True, pass_fds=[held[0].fileno()],
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": user.pw_dir}).pid)
     for _ in range(600):
         if os.path.exists("/run/ejb/ejbd.sock"):
             return
@@ -151,7 +161,10 @@ def test_ten_commands_lead_from_nothing_to_two_users_jobs(tmp_path: Path) -> Non
     first, pip, _ = commands[0].partition(" && /opt/ejb/.venv/bin/pip install ")
     assert pip
     installed = _INSTALLED.format(root=shlex.quote(str(ROOT)), packages=shlex.quote(packages))
-    (given / "commands").write_text("\n".join([f"{first} --without-pip", installed, *commands[1:]]) + "\n")
+    elsewhere = f"sed -i s/8642/{port}/ /etc/systemd/system/ejbd.socket"
+    begin = next(at for at, line in enumerate(commands) if line.startswith("systemctl "))
+    lines = [f"{first} --without-pip", installed, *commands[1:begin], elsewhere, *commands[begin:]]
+    (given / "commands").write_text("\n".join(lines) + "\n")
     if reason := without_overlays(tmp_path):
         pytest.skip(reason)
     script = ROOT / "tests" / "acceptance" / "site_from_nothing.sh"
@@ -169,4 +182,5 @@ def test_ten_commands_lead_from_nothing_to_two_users_jobs(tmp_path: Path) -> Non
         assert part[end:].split()[:2] == ["4", user], "its four ranks ran, as that user"
         assert f"/scratch/{user}/.ejb" not in part[end:], "whatever is in its spool is that user's"
     assert re.search(r"ejb-as.*answers, and refuses root", done.stdout), said
+    assert "ok   port: " in done.stdout and "root holds it" in done.stdout, said
     assert re.search(r"(?m)^ejb +/opt/ejb/.venv/bin/python", done.stdout), said

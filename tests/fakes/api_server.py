@@ -18,9 +18,15 @@ T = TypeVar("T")
 
 
 class ApiServer:
-    """Listens on `<folder>/ejbd.sock` and on a free port of the loopback."""
+    """Listens on `<folder>/ejbd.sock` and on a free port of the loopback.
 
-    def __init__(self, folder: Path, elasticity: str = "on", settings: dict[str, Any] | None = None) -> None:
+    `port_held`: that port counts as one that no other user could have, as where systemd holds it.
+    """
+
+    def __init__(
+        self, folder: Path, elasticity: str = "on", settings: dict[str, Any] | None = None, port_held: bool = True
+    ) -> None:
+        self.port_held = port_held
         given = {"limits": Limits(max_body_bytes=8 * 1024 * 1024), **(settings or {})}
         self.settings = Settings(state_dir=folder, **given)
         self.store = new_store(folder / "ejbd.sqlite")
@@ -33,7 +39,10 @@ class ApiServer:
     async def _serve(self) -> Servers:
         app = create_app(self.manager, self._examine)
         install(app)
-        return await serve(app, self.settings)
+        servers = await serve(app, self.settings)
+        if self.port_held:
+            app.state.open_ports = frozenset()
+        return servers
 
     async def _examine(self, build_plugin: bool, mpi: bool) -> list[dict[str, Any]]:
         return [{"subject": "spool", "good": False, "text": "/shared: not there" + ", mpi" * mpi}]

@@ -291,7 +291,7 @@ def test_tokens_and_tcp(shell: Shell) -> None:
     shell.ejb("status", EJB_TOKEN=token, EJB_SOCKET="", EJB_URL=url)
     id = next(line.split()[0] for line in shell.ejb("token", "list")[0].splitlines() if line.endswith("ci"))
     shell.ejb("token", "revoke", id)
-    assert "not known" in shell.ejb("--url", url, "status", code=5, EJB_TOKEN=token)[1]
+    assert "does not know this token" in shell.ejb("--url", url, "status", code=5, EJB_TOKEN=token)[1]
     assert "no address of a daemon" in shell.ejb("--url", "ftp://x", "status", code=2)[1]
 
 

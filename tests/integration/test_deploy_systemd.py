@@ -34,7 +34,14 @@ def told(done: subprocess.CompletedProcess[str], folder: Path) -> list[str]:
     return [line for line in (done.stdout + done.stderr).splitlines() if str(folder) in line or "ejb" in line]
 
 
-@pytest.mark.parametrize("names", [("ejbd.service",), ("ejb-as.socket", "ejb-as.service"), ("user/ejbd.service",)])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("ejbd.service", "ejbd.socket"),
+        ("ejb-as.socket", "ejb-as.service"),
+        ("user/ejbd.service", "user/ejbd.socket"),
+    ],
+)
 def test_systemd_finds_no_fault_in_a_unit(names: tuple[str, ...], tmp_path: Path) -> None:
     analyze = tool("systemd-analyze")
     for name in names:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import pwd
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.config import OidcSettings
 from ejbd.core.view import BatchState
-from ejbd.store.models import OtherDay, OtherReplay
+from ejbd.store.models import Job, OtherDay, OtherReplay
 from tests.fakes.api_server import ApiServer
 from tests.fakes.browser import chromium, found_by_axe, missing_browser, reader
 from tests.fakes.issuer import AUDIENCE, USER, Issuer
@@ -84,6 +88,39 @@ def test_a_job_is_cancelled_by_keyboard(browser: Browser, server: ApiServer) -> 
         with page.expect_navigation():
             page.keyboard.press("Enter")
         assert page.locator(".now .state").inner_text() == "cancelled"
+
+
+def test_pages_at_another_port_or_name_change_nothing_and_read_nothing(
+    browser: Browser, server: ApiServer, tmp_path: Path
+) -> None:
+    """Forms, requests and frames of a page that a signed-in browser opens; the host's other ports are the same site."""
+    job, url = submit(server, "ada"), server.servers.url
+    acts = f"/web/jobs/{job}/cancel", "/web/out", f"/v1/jobs/{job}/cancel"
+    forms = "".join(
+        f'<form method="post" action="{url}{act}" target="f{n}"><input name="mark" value="{"0" * 32}"></form>'
+        f'<iframe name="f{n}"></iframe>'
+        for n, act in enumerate(acts)
+    )
+    tries = f"""<body>{forms}<iframe src="{url}/web/jobs/{job}"></iframe><script>
+      for (const form of document.forms) form.submit();
+      const asked = {list(acts)}.map((act) => fetch("{url}" + act, {{
+        method: "POST", mode: "no-cors", credentials: "include", body: new URLSearchParams({{ mark: "0" }}) }}));
+      const read = fetch("{url}/v1/jobs/{job}", {{ credentials: "include" }}).then(() => "read", () => "refused");
+      Promise.allSettled([...asked, read]).then((all) => {{ document.title = "over " + all.at(-1).value; }});
+    </script>"""
+    (tmp_path / "index.html").write_text(tries)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as other, reader(browser, link(server, "ada")) as page:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        for name in ("127.0.0.1", "localhost"):
+            page.goto(f"http://{name}:{other.server_port}/")
+            page.wait_for_function("document.title.startsWith('over')")
+            assert page.title() == "over refused"
+        page.goto(f"{url}/web/jobs/{job}")
+        assert page.locator("nav").is_visible(), "still signed in"
+        other.shutdown()
+    state = server.store.read_sync(lambda session: session.scalars(select(Job.state).where(Job.id == job)).one())
+    assert state == "received"
 
 
 def test_a_page_left_open_over_a_restart_misses_nothing(browser: Browser, server: ApiServer) -> None:

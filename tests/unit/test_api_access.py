@@ -33,7 +33,7 @@ READ = {
     *("GET /v1/events", "GET /v1/events/stream", "GET /v1/history", "GET /v1/history/law", "GET /v1/windows"),
     *("GET /v1/workflows", "GET /v1/workflows/{workflow}", "GET /v1/workflows/{workflow}/report"),
     *("POST /v1/workflows/check", "GET /v1/queues", "GET /v1/queues/{name}", "GET /v1/drains", "GET /v1/tokens"),
-    *("GET /v1/cluster", "GET /v1/savings", "GET /v1/pools", "GET /v1/pools/{name}"),
+    *("GET /v1/tokens/session", "GET /v1/cluster", "GET /v1/savings", "GET /v1/pools", "GET /v1/pools/{name}"),
 }
 SUBMIT = {
     *(
@@ -197,3 +197,11 @@ def test_tokens_of_others_are_for_administrators(server: ApiServer) -> None:
 def test_proofs_and_roles_have_each_their_word() -> None:
     assert {proof.value for proof in Proof} == {"peer", "token", "oidc", "page"}
     assert [role.scope for role in Role] == [Scope.SUBMIT, Scope.OPERATE, Scope.ADMIN]
+
+
+def test_a_user_without_a_name_is_not_taken_for_one_that_is_called_by_that_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert roles.user_name(4_000_000_001) == "4000000001"
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: SimpleNamespace(pw_name=name, pw_uid=7))
+    assert roles.user_name(4_000_000_001) == "#4000000001"

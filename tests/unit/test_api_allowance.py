@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import select
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,3 +159,28 @@ def test_a_user_has_so_many_connections_and_an_address_has_its_share() -> None:
         for _ in range(6):
             shares.enter(Connection(party, time.monotonic(), Use.IDLE, cut), 100)
     assert [one.party for one in cut] == ["user ulla"] * 3 + ["uid 1000"] * 3
+
+
+def test_bodies_that_never_end_take_of_one_user_a_few_times_the_largest(tmp_path: Path) -> None:
+    limits = Limits(max_body_bytes=100_000)
+    server = ApiServer(tmp_path, settings={"limits": limits})
+    address = ("127.0.0.1", int(server.servers.url.rpartition(":")[2]))
+    try:
+        with as_user(server, "ulla", "submit") as ulla, as_user(server, "uwe", "submit") as uwe, ExitStack() as stack:
+            head = "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99000\r\n"
+            head += f"Authorization: {ulla.headers['authorization']}\r\n\r\n"
+            told = []
+            for _ in range(8):
+                one = stack.enter_context(socket.create_connection(address, timeout=30))
+                one.sendall(head.encode() + b'{"cwd": "/' + b"x" * 90_000)
+                told.append(one)
+            ends = [one for one in told if select.select([one], [], [], 3.0)[0]]
+            assert len(ends) == 4 and all(one.recv(100).startswith(b"HTTP/1.1 429") for one in ends)
+            assert uwe.post("/v1/jobs", json=JOB).status_code == 201
+            for one in told:
+                one.close()
+            until = time.monotonic() + 30
+            while ulla.post("/v1/jobs", json={**JOB, "args": ["x" * 90_000]}).status_code == 429:
+                assert time.monotonic() < until, "what has gone counts no more"
+    finally:
+        server.close()

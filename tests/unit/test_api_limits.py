@@ -70,6 +70,7 @@ def test_headers_that_do_not_come_are_not_waited_for(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr("ejbd.api.server.HEADERS_S", 0.3)
+    monkeypatch.setattr("ejbd.api.server.SILENT_S", 0.3)
     with connected(server) as sock:
         sock.sendall(sent)
         assert sock.recv(100) == b""

@@ -90,9 +90,11 @@ async def test_only_regular_files_of_the_jobs_user_are_read(manager: FakeManager
     secret.write_text("secret")
     link = tmp_path / "link"
     link.symlink_to(secret)
+    hard = tmp_path / "hard"
+    hard.hardlink_to(secret)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    for path in (secret, link):  # they belong to the daemon's user, not to the job's
+    for path in (secret, link, hard):  # they belong to the daemon's user, not to the job's
         id = await job_writing_to(strange, path)
         answer = await strange.get(f"/v1/jobs/{id}/logs")
         assert answer.status_code == 403 and "secret" not in answer.json()["detail"]

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -263,6 +264,48 @@ def test_a_connection_counts_for_whom_it_turns_out_to_be() -> None:
     for one in [*door.cut]:
         door.shares.leave(one)  # as its end does, once more
     assert door.comes("user ann") not in door.cut
+
+
+def test_those_of_many_addresses_leave_a_quarter_to_users() -> None:
+    door = Door(40)
+    users = [door.comes(f"user u{n}") for n in range(10)]
+    strangers = [door.comes(f"address 10.0.{n}.1") for n in range(300)]
+    assert not {*users} & {*door.cut} and len(door.cut) == 280
+    assert door.cut == strangers[:280], "the first that came, and no newcomer"
+
+
+def test_a_job_that_opens_every_connection_as_its_workers_leaves_a_quarter_to_users_and_others_workers() -> None:
+    door = Door(40)
+    users, other = [door.comes(f"user u{n}") for n in range(9)], door.comes(WORKERS + "b-1")
+    for _ in range(500):
+        door.comes(WORKERS + "a-1", Use.REQUEST)
+    assert not {*users, other, door.comes("user late"), door.comes(WORKERS + "c-1")} & {*door.cut}
+    assert {one.party for one in door.cut} == {WORKERS + "a-1"}
+
+
+def test_hundreds_of_silent_connections_keep_no_other_user_away(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ejbd.api.server.most_connections", lambda: 64)
+    monkeypatch.setattr("ejbd.api.server.SILENT_S", 2.0)
+    monkeypatch.setattr("ejbd.api.connections.find_socket_owner", lambda *_: None)  # as from other machines
+    with unix(server) as local:
+        token = local.post("/v1/tokens", json={"scope": "read"}).json()["token"]
+    address = ("127.0.0.1", int(server.servers.url.rpartition(":")[2]))
+    with ExitStack() as stack:
+        silent = []
+        for n in range(400):
+            silent.append(stack.enter_context(socket.socket()))
+            silent[-1].settimeout(BOUND_S)
+            silent[-1].bind((f"127.1.{n % 250}.{n // 250 + 1}", 0))
+            silent[-1].connect(address)
+            if n % 40 == 39:
+                headers = {"Authorization": f"Bearer {token}"}
+                assert httpx.get(f"{server.servers.url}/v1/jobs", headers=headers, timeout=BOUND_S).status_code == 200
+                assert httpx.get(f"{server.servers.url}/v1/version", timeout=BOUND_S).status_code == 200
+        for one in silent:
+            with suppress(ConnectionResetError):
+                assert one.recv(1) == b"", "closed, since nothing was said"
 
 
 def test_thousands_of_streams_of_one_user_leave_room_for_workers(

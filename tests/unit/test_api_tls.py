@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,6 +73,24 @@ def test_users_and_workers_are_served_over_tls(server: ApiServer, authority: tru
         httpx.get(f"{url}/v1/health", timeout=120)
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"{url.replace('https', 'http')}/v1/health", timeout=120)
+
+
+def test_connections_that_are_never_encrypted_are_few_and_end(
+    server: ApiServer, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ejbd.api.server.most_connections", lambda: 16)
+    monkeypatch.setattr("ejbd.api.server.SILENT_S", 20.0)
+    address = ("127.0.0.1", int(str(server.servers.tls_url).rpartition(":")[2]))
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(60)]
+        health = f"{server.servers.tls_url}/v1/health"
+        assert httpx.get(health, verify=trusting(authority), timeout=120).status_code == 200
+        for one in silent[:50]:
+            with suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+        monkeypatch.setattr("ejbd.api.server.SILENT_S", 0.2)
+        with socket.create_connection(address, timeout=60) as late, suppress(ConnectionResetError):
+            assert late.recv(1) == b""
 
 
 def test_nothing_older_than_tls_1_2_is_spoken(server: ApiServer, authority: trustme.CA) -> None:

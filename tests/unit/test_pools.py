@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -48,6 +49,39 @@ def test_a_pool_is_started_once_listed_and_stopped(server: ApiServer) -> None:
     with pytest.raises(EjbError) as caught:
         client.stop_pool("none")
     assert caught.value.code is Code.NOT_FOUND
+
+
+def test_of_requests_at_the_same_moment_one_begins_a_pool(server: ApiServer) -> None:
+    body, key = {"name": "play", "nodes": 2, "time": "10"}, {"Idempotency-Key": "k"}
+
+    async def ask() -> list[httpx.Response]:
+        transport = httpx.AsyncHTTPTransport(uds=server.socket)
+        async with httpx.AsyncClient(transport=transport, base_url="http://ejbd", timeout=60) as client:
+            plain = [client.post("/v1/pools", json=body) for _ in range(6)]
+            return await asyncio.gather(*plain)
+
+    answers = asyncio.run(ask())
+    assert sorted(one.status_code for one in answers) == [201, *[409] * 5]
+    jobs = list(Client(socket=server.socket).jobs())
+    assert len(jobs) == 1
+    with httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=60) as client:
+        other = {**body, "name": "work"}
+        first, again = (client.post("/v1/pools", json=other, headers=key) for _ in range(2))
+        assert (first.status_code, again.status_code) == (201, 200) and first.json() == again.json()
+        assert client.post("/v1/pools", json={**other, "nodes": 3}, headers=key).status_code == 409
+        assert client.delete("/v1/pools/work").status_code == 200
+        after = {**other, "after": first.json()["job"]}
+        assert client.post("/v1/pools", json=after).status_code == 201
+
+
+def test_a_job_of_a_pools_name_is_no_pool(server: ApiServer) -> None:
+    client = Client(socket=server.socket)
+    job = client.submit(["true"], name="ejb-pool-play", time="5", elastic="off")
+    assert client.pools() == []
+    with pytest.raises(EjbError, match="there is no pool play"):
+        client.stop_pool("play")
+    client.start_pool("play")
+    assert job.status()["state"] == "received"
 
 
 def test_one_that_is_refused_leaves_no_folder(server: ApiServer) -> None:

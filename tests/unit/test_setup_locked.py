@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,3 +56,15 @@ def test_a_file_with_another_hash_than_the_lock_file_says_is_not_installed(tmp_p
         (python.parent / "ejb").touch(0o755)
         again = setup("--product")
         assert (again.returncode, again.stdout + again.stderr) == (0, "")
+
+
+def test_what_a_site_installs_is_locked_as_all_is() -> None:
+    """By the first of the ten commands of docs/operators.md: `scripts/wheel` writes `ejb.txt`."""
+    locked, of_site = ((ROOT / name).read_text() for name in ("requirements.lock", "requirements-site.lock"))
+    pins = re.findall(r"^([a-z0-9-]+==[^ ]+)", of_site, re.M)
+    assert {"sqlalchemy", "uvicorn", "psycopg"} <= {pin.partition("==")[0] for pin in pins}
+    assert [pin for pin in pins if f"\n{pin} " not in locked] == []
+    assert set(re.findall(r"sha256:[0-9a-f]{64}", of_site)) <= set(re.findall(r"sha256:[0-9a-f]{64}", locked))
+    assert "mypy==" not in of_site and "pip install --require-hashes -r ejb.txt" in (
+        ROOT / "docs" / "operators.md"
+    ).read_text(encoding="utf-8")

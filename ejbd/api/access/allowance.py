@@ -32,6 +32,7 @@ BURST_S = 10.0  # so many seconds' worth of requests may come at once
 COUNTED_S = 2.0  # for how long a count of waiting jobs is gone by, with what has been added since
 WAIT_S = 60.0  # after which a user with too many waiting jobs, or streams, may try again
 MOST_KNOWN = 10_000
+MOST_BODIES = 4  # of the largest size that one user, or the workers of one subjob, may have under way
 _NOT_STARTED = (JobState.RECEIVED, JobState.WAITING)
 
 
@@ -76,6 +77,7 @@ class Allowances:
         self._limits = limits
         self._rates = Rates(limits.user_requests_per_s)
         self._streams: Counter[str] = Counter()
+        self._body_bytes: Counter[str] = Counter()
         self._waiting: dict[str, _Waiting] = {}
 
     def request(self, caller: Principal) -> None:
@@ -93,6 +95,20 @@ class Allowances:
         if caller.role is not Role.ADMIN and self._streams[caller.user] >= most:
             hint = "one stream, GET /v1/events/stream, has the events of all your jobs"
             raise too_many(f"{caller.user} has {most} streams open already", WAIT_S, hint)
+
+    def hold_body(self, sender: str, more_bytes: int) -> None:
+        """Of a body that is being read so much more has come. Raises EjbError (TOO_MANY) above `MOST_BODIES`."""
+        most = MOST_BODIES * self._limits.max_body_bytes
+        if self._body_bytes[sender] + more_bytes > most:
+            what = f"requests of {sender} that are under way have {most} bytes"
+            raise too_many(what, 1, "send large requests one after the other")
+        self._body_bytes[sender] += more_bytes
+
+    def drop_body(self, sender: str, all_bytes: int) -> None:
+        """Its request is over."""
+        self._body_bytes[sender] -= all_bytes
+        if self._body_bytes[sender] <= 0:
+            del self._body_bytes[sender]
 
     @contextlib.contextmanager
     def stream(self, user: str) -> Iterator[None]:

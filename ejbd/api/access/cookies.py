@@ -1,7 +1,8 @@
 """The cookie of a browser that has signed in, and what keeps other pages from using it.
 
-The cookie holds a token of EJB's own: it is listed, revoked and run out as any other. With it everything can be looked
-at that its user may see; changes are made by the page's own forms alone, which carry :func:`form_mark`.
+The cookie holds a secret of EJB's own: it is listed, revoked and run out as any token, and is no bearer token. It is
+good at the door at which it was set. With it everything can be looked at that its user may see; changes are made by the
+page's own forms alone, which carry :func:`form_mark`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,25 @@ _LOOKS = frozenset({"GET", "HEAD"})
 
 def cookie_name(request: Request) -> str:
     """With the port in it: browsers share cookies between all ports of one name, as of two tunnels on localhost."""
-    return f"ejb_session_{request.url.port or 0}"
+    return f"{_prefix(request)}ejb_session_{request.url.port or 0}"
+
+
+def _prefix(request: Request) -> str:
+    """By which a browser takes a cookie of the very name over https alone; below a proxy's path it can be no other."""
+    if request.url.scheme != "https":
+        return ""
+    return "__Secure-" if "x-forwarded-prefix" in request.headers else "__Host-"
+
+
+def page_secret(request: Request, secret: str) -> str:
+    """What is kept a digest of, so that a cookie's secret is worth nothing as a token, nor at another door."""
+    return f"page {'encrypted' if is_encrypted(request) else 'plain'} {secret}"
+
+
+def is_encrypted(request: Request) -> bool:
+    """Whether the connection itself is, whatever its headers say."""
+    connection = getattr(request.state, "connection", None)
+    return request.url.scheme == "https" if connection is None else bool(connection.encrypted)
 
 
 def cookie_of(request: Request) -> str | None:
@@ -52,14 +71,14 @@ def drop_away(request: Request, response: Response) -> None:
 
 def set_cookie(request: Request, response: Response, token: str) -> None:
     """Out of reach of scripts, and sent by pages of this site alone."""
-    secure = request.url.scheme == "https"
-    options = {"path": "/", "httponly": True, "secure": secure}
+    options = {"path": "/", "httponly": True, "secure": request.url.scheme == "https"}
     response.set_cookie(cookie_name(request), token, max_age=int(SIGNED_IN_S), samesite="strict", **options)  # type: ignore[arg-type]
 
 
 def drop_cookie(request: Request, response: Response) -> None:
     """The browser forgets it."""
-    response.delete_cookie(cookie_name(request), path="/", httponly=True, samesite="strict")
+    secure = request.url.scheme == "https"
+    response.delete_cookie(cookie_name(request), path="/", secure=secure, httponly=True, samesite="strict")
 
 
 def form_mark(token: str) -> str:

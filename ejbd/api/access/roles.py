@@ -26,11 +26,16 @@ V = TypeVar("V")
 
 
 def user_name(uid: int) -> str:
-    """The name of a user id; the number itself where the system knows no name."""
+    """The name of a user id; the number itself where the system knows no name, and where no account is called so."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
+        pass
+    try:
+        pwd.getpwnam(str(uid))
+    except KeyError:
         return str(uid)
+    return f"#{uid}"  # no account has such a name
 
 
 @functools.cache

@@ -59,6 +59,11 @@ def answer_proof(secret: str, claim: Claim, status: int, session: str, body: byt
     return _mac(secret, "ejb answer", claim.proof, str(status), session, hashlib.sha256(body).hexdigest())
 
 
+def offer_proof(secret: str, claim: Claim, session: str) -> str:
+    """The proof of a session that is offered to the maker of a claim."""
+    return _mac(secret, "ejb offer", claim.proof, session)
+
+
 def _mac(secret: str, *parts: str) -> str:
     return hmac.new(secret.encode(), "\n".join(parts).encode(), hashlib.sha256).hexdigest()
 
