@@ -40,7 +40,7 @@ from ejbd.manager.tasks.lookout import Lookout
 from ejbd.manager.world import World
 from ejbd.store import marks
 from ejbd.store.models import Job, Subjob, Worker
-from ejbd.store.states import TERMINAL_JOB
+from ejbd.store.states import LIVING_JOB
 from ejbd.store.transitions import add_event
 from ejbd.wire.kinds import EventKind
 
@@ -182,5 +182,5 @@ class Manager:
 def _with_files(session: Session) -> dict[str, str]:
     """Jobs that are not over and of which the batch system has had something, each with its user."""
     query = select(Job.id, Job.user).join(Subjob, Subjob.job_id == Job.id)
-    found = session.execute(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None)))
+    found = session.execute(query.where(Job.state.in_(LIVING_JOB), Subjob.batch_id.is_not(None)))
     return {row.id: row.user for row in found}

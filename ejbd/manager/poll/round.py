@@ -16,7 +16,7 @@ from ejbd.manager.acts.carrying import carry_out, in_savepoint
 from ejbd.manager.acts.guard import guarded
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.listing.roster import OPEN_JOB, Roster, Specs, WaitingJob, waiting_world
+from ejbd.manager.facts.listing.roster import Roster, Specs, WaitingJob, waiting_world
 from ejbd.manager.facts.listing.rows import JobRow, SubjobRow
 from ejbd.manager.facts.room.verdicts import verdict
 from ejbd.manager.rules.planning import giving, inway
@@ -24,7 +24,7 @@ from ejbd.manager.rules.planning.decide import Decider
 from ejbd.manager.rules.planning.decisions import record
 from ejbd.manager.rules.planning.fairly import fairly
 from ejbd.store.models import Job, Subjob
-from ejbd.store.states import STARTED_SUBJOB, JobState
+from ejbd.store.states import LIVING_JOB, STARTED_SUBJOB, JobState
 from ejbd.store.transitions import add_events
 from ejbd.wire.kinds import JobKind, SubjobRole
 
@@ -198,7 +198,7 @@ class Round:
     def _load(self, ids: Sequence[str]) -> dict[str, JobWorld]:
         """These jobs with their subjobs; not those that have ended."""
         session = self.ctx.session
-        jobs = session.scalars(select(Job).where(Job.id.in_(ids), Job.state.in_(OPEN_JOB)))
+        jobs = session.scalars(select(Job).where(Job.id.in_(ids), Job.state.in_(LIVING_JOB)))
         worlds = {job.id: JobWorld(self.ctx, job, _subjobs=[]) for job in jobs}
         for subjob in session.scalars(select(Subjob).where(Subjob.job_id.in_(worlds)).order_by(Subjob.ordinal)):
             worlds[subjob.job_id].subjobs.append(subjob)

@@ -33,6 +33,7 @@ from ejbd.options.signals import USR2, EndSignal
 from ejbd.plugins.engines import site_engines
 from ejbd.profiles.profile import Match
 from ejbd.store.models import Event, Worker
+from ejbd.store.queries import newest_events
 from ejbd.wire.kinds import EventKind
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
@@ -85,7 +86,10 @@ def _on_path(path: str, _tick: int) -> bool:
 def recent_offers(session: Session) -> deque[Offer]:
     """What the workers that came last offer, the newest at the end; the manager keeps it up to date."""
     query = (
-        select(Event).where(Event.kind == EventKind.WORKER_REGISTERED).order_by(Event.id.desc()).limit(RECENT_WORKERS)
+        select(Event)
+        .where(Event.kind == EventKind.WORKER_REGISTERED, newest_events(session))
+        .order_by(Event.id.desc())
+        .limit(RECENT_WORKERS)
     )
     newest_first = [(e.data["node"], e.data) for e in session.scalars(query) if "engines" in e.data]
     return deque(reversed(newest_first), maxlen=RECENT_WORKERS)

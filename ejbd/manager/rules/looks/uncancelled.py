@@ -12,10 +12,10 @@ from sqlalchemy import select
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.manager.effects import Act, Effects, tell
 from ejbd.manager.facts.context import Context
-from ejbd.manager.facts.listing.roster import OPEN_SUBJOB, Roster
+from ejbd.manager.facts.listing.roster import Roster
 from ejbd.manager.facts.tags import is_ours
 from ejbd.store.models import Event, Intent, Subjob
-from ejbd.store.states import IntentState
+from ejbd.store.states import OPEN_SUBJOB, IntentState
 from ejbd.wire.kinds import EventKind, IntentKind
 
 AGAIN_S = 60.0  # after a cancellation that was carried out; twice as long after each further one,
