@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import httpx
@@ -25,6 +23,7 @@ from ejbd.store.store import Store
 from ejbd.web.app import install
 from ejbd.wire.rights import Proof, Role
 from tests.fakes.days import Day, Plan
+from tests.fakes.plans import asking_function
 
 NOW = 1_760_000_000.0
 DAY_S = 86400.0
@@ -136,8 +135,6 @@ class Cost:
     given: Any = ()
 
 
-_TESTS, _EJBD = (f"{Path(__file__).parents[2] / room}/" for room in ("tests", "ejbd"))
-_PASSED_ON = ("store/store.py", "store/changes.py")
 STEP = 10  # steps of SQLite's machine between two counts
 _LIST = re.compile(r"\((?:\?|%\(\w+\)s(?:::\w+)?)(?:, ?(?:\?|%\(\w+\)s(?:::\w+)?))*\)")
 
@@ -155,7 +152,7 @@ class Meter:
     def _begins(self, connection: Any, cursor: Any, statement: str, given: Any, *_: object) -> None:
         driver = connection.connection.dbapi_connection
         self._count(driver)
-        where = _place()
+        where = asking_function()
         if not where:
             return
         cost = self.costs.setdefault(_LIST.sub("(...)", statement), Cost(where))
@@ -179,25 +176,12 @@ class Meter:
         return 0
 
 
-def _place() -> str:
-    """The function of EJB's that makes the statement that is under way; "" where a test makes it."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith(_TESTS):
-            return ""
-        if file.startswith(_EJBD) and not file.endswith(_PASSED_ON):
-            return f"{file.removeprefix(_EJBD)}:{frame.f_code.co_qualname}"
-        frame = frame.f_back
-    return ""
-
-
 class Life(Day):
     """A day, its daemon begun again in the middle; near its end all is asked that REST and the page can be asked."""
 
     def __init__(self, folder: Path, store: Store, *, is_asked: bool) -> None:
         super().__init__(folder, store, LIFE)
-        del store.close  # type: ignore[misc]  # its events are looked at elsewhere, and here they are many
+        del store.close  # its events are looked at elsewhere, and here they are many
         self.live.clock.now = NOW
         self.asked: dict[str, int] = {}
         self._is_asked, self._steps = is_asked, 0

@@ -58,7 +58,8 @@ def _to_repeat(ctx: Context, subjob: Subjob) -> IntentKind | None:
         return None
     kind = IntentKind(asked[0].kind)
     if kind is IntentKind.END:
-        as_job = select(Event.id).where(Event.subjob_id == subjob.id, Event.kind == EventKind.SUBJOB_ENDS_AS_JOB)
+        as_job = select(Event.id).where(Event.job_id == subjob.job_id, Event.kind == EventKind.SUBJOB_ENDS_AS_JOB)
+        as_job = as_job.where(Event.subjob_id == subjob.id)
         if ctx.session.scalars(as_job.limit(1)).first() is not None:
             return None
     return kind
