@@ -50,7 +50,7 @@ def default_state_dir() -> Path:
 
 
 def default_socket() -> str:
-    """The socket of a daemon whose configuration says nothing else."""
+    """The socket of a daemon, where its configuration says nothing else."""
     return f"{name_user_folder('XDG_STATE_HOME', '.local/state')}/ejbd/{SOCKET_NAME}"
 
 
