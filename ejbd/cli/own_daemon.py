@@ -15,7 +15,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.files.paths import LONGEST_SOCKET_PATH, SOCKET_NAME
 from ejbd.files.shortfolder import short_folder
 
-START_S = 60.0
+START_S = 180.0
 STOP_S = 20.0
 
 

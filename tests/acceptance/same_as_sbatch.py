@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -214,8 +215,9 @@ def differences(plain: Outcome, ours: Outcome) -> list[str]:
         if before is None or after is None:
             found.append(f"{name} is there only under {'EJB' if before is None else 'sbatch'}")
         elif before != after:
-            gone, new = [x for x in before if x not in after], [x for x in after if x not in before]
-            found.append(f"{name}: {len(before)} and {len(after)} lines; only sbatch {gone[:3]}, only EJB {new[:3]}")
+            gone = list((Counter(before) - Counter(after)).elements())[:3]
+            new = list((Counter(after) - Counter(before)).elements())[:3]
+            found.append(f"{name}: {len(before)} and {len(after)} lines; only sbatch {gone}, only EJB {new}")
     return found
 
 

@@ -98,9 +98,12 @@ class World:
             "restart_dir": None if restart is None else str(self.epoch_dir(restart) / "checkpoint"),
         }
 
-    def launch(self, *argv: str, ranks: int = 1, epoch: int = 1, **more: Any) -> dict[int, int]:
-        """Launch all ranks here; their process ids by rank."""
-        payload = self.launch_payload(self.launch_file(*argv, size=ranks), ranks=ranks, epoch=epoch, **more)
+    def launch(
+        self, *argv: str, ranks: int = 1, epoch: int = 1, env: dict[str, str] | None = None, **more: Any
+    ) -> dict[int, int]:
+        """Launch all ranks here, with these variables besides PATH; their process ids by rank."""
+        file = self.launch_file(*argv, size=ranks, **(env or {}))
+        payload = self.launch_payload(file, ranks=ranks, epoch=epoch, **more)
         result = self.manager.run("launch", payload, epoch=epoch)
         assert result["ok"], result
         return {int(rank): pid for rank, pid in result["data"]["pids"].items()}

@@ -41,7 +41,7 @@ def test_systemd_finds_no_fault_in_a_unit(names: tuple[str, ...], tmp_path: Path
         text = (DEPLOY / "systemd" / name).read_text()
         # What is started stands elsewhere on this machine.
         (tmp_path / Path(name).name).write_text(
-            re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", text, flags=re.M)
+            re.sub(r"^ExecStart=\S+", f'ExecStart="{sys.executable}"', text, flags=re.M)
         )
     files = [tmp_path / Path(name).name for name in names if "@" not in name]
     how = ["--man=no", *["--user"] * names[0].startswith("user/")]

@@ -81,21 +81,25 @@ def test_the_next_placement_here_begins_when_nothing_of_the_last_one_is_left(the
             child.kill()
     there.worker.kill()
     there.worker.wait()
-    other = subprocess.Popen(["sleep", "600"], env={"EJB_MARK": f"{there.job_dir}x:", "PATH": os.environ["PATH"]})
-    foreign = subprocess.Popen(
-        ["sleep", "600"],
-        env={"EJB_MARK": f"{there.job_dir}:", "SLURM_JOB_ID": "4711", "PATH": os.environ["PATH"]},
-    )
+
+    def marked(value: str, **env: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sleep", "600"], env={"EJB_MARK": value, "PATH": os.environ["PATH"], **env})
+
+    other = marked(f"{there.job_dir}x:")
+    foreign = marked(f"{there.job_dir}:", SLURM_JOB_ID="4711")
+    earlier, running = marked(f"{there.job_dir}::1"), marked(f"{there.job_dir}::2")
     try:
         assert all(alive(pid) for pid in left)
         there.start()
-        there.launch("sleep", "600", ranks=2, epoch=2)
+        there.launch("sleep", "600", ranks=2, epoch=2, env={"EJB_MARK": f"{there.job_dir}::2"})
         assert not any(alive(pid) for pid in left)
         assert alive(other.pid), "another job's"
         assert alive(foreign.pid), "a batch job of its own that was submitted from within the job"
-        there.manager.wait_for(lambda: [log for log in there.manager.of_kind("log") if "2 processes" in log["message"]])
+        assert earlier.wait(20) == -signal.SIGKILL, "an earlier run of the script has started it"
+        assert alive(running.pid), "a step of the script that runs, below the batch system's daemon"
+        there.manager.wait_for(lambda: [log for log in there.manager.of_kind("log") if "3 processes" in log["message"]])
     finally:
-        for process in (other, foreign):
+        for process in (other, foreign, earlier, running):
             process.kill()
             process.wait()
 

@@ -241,7 +241,7 @@ def test_output_and_error_apart(there: World) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("command", ["timeout 0.4 srun -n 1 sleep 60", "timeout -s KILL 0.4 srun -n 1 sleep 60"])
+@pytest.mark.parametrize("command", ["timeout 5 srun -n 1 sleep 60", "timeout -s KILL 5 srun -n 1 sleep 60"])
 def test_a_launch_that_the_script_ends(there: World, command: str) -> None:
     there.lead(there.script(f"#!/bin/sh\n{command}\necho code $?\nsrun -n 1 echo next\n"))
     report = launch_reports(there, 1)[0]

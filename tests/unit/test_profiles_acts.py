@@ -190,9 +190,9 @@ def test_the_command_lists_checks_and_tries(tmp_path: Path, monkeypatch: pytest.
     assert "no profile is called fields" in refused.stderr and "gromacs" in refused.stderr
     (tmp_path / "case").mkdir()
     words = ["--case", str(tmp_path / "case"), "--widths", "2,1", "--json", "--", sys.executable, str(PROGRAM)]
-    found = json.loads(ejb_command("profile", "test", "field", *words, "40", "0.02").stdout)
+    found = json.loads(ejb_command("profile", "test", "field", *words, "40", "0.06").stdout)
     assert found["wrong"] == [] and len(found["parts"]) == 3
-    assert ejb_command("profile", "test", "field", *words, "40", "0.02", "spoils=1", code=1).stdout
+    assert ejb_command("profile", "test", "field", *words, "40", "0.06", "spoils=1", code=1).stdout
     bad = ejb_command("profile", "test", "field", "--widths", "2", "--", "true", code=2)
     assert "--widths 2 are not two widths" in bad.stderr
     (folder / "bad.toml").write_text("[x]\nstate = 1\n")

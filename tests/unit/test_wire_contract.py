@@ -73,7 +73,7 @@ def test_the_manager_refuses_a_report_that_lacks_something(kind: str) -> None:
 # -- the worker's end -------------------------------------------------------------------------------------------------
 
 SCRIPT = """#!/bin/bash
-timeout 0.5 srun -n 2 sleep 60
+timeout 4 srun -n 2 sleep 60
 srun -n 2 bash -c 'trap "exit 85" USR1; echo ready; while :; do sleep 0.05; done'
 srun -n 2 bash -c 'exit 3'
 srun -l true || true

@@ -197,8 +197,8 @@ class EpochRun:
         problem = self._engine.probe()
         if problem:
             raise LaunchError(problem)
-        yield from self._end_leftovers()
         launch = read_json(str(self._payload["launch_file"]))
+        yield from self._end_leftovers(launch["env"].get(leftovers.MARK))
         if not launch["argv"]:
             raise LaunchError("the launch names no program: %s" % self._payload["launch_file"])
         self._make_folders()
@@ -259,12 +259,12 @@ class EpochRun:
         except OSError as error:  # a disk that is full, say: they wait as if they shared one
             self._report("log", level="warning", message="ranks are not told how they are placed: %s" % error)
 
-    def _end_leftovers(self) -> Iterator[None]:
-        """Nothing of a placement that lost its worker here runs beside this one."""
+    def _end_leftovers(self, script: Optional[str]) -> Iterator[None]:
+        """Nothing of a placement that lost its worker here runs beside this one; `script`: the mark of the script."""
         until = time.monotonic() + leftovers.PATIENCE_S
         told = False
         while True:
-            left = leftovers.kill(self._subjob.job_dir)
+            left = leftovers.kill(self._subjob.job_dir, script)
             if not left:
                 return
             if not told:

@@ -201,7 +201,7 @@ class Lead:
             number, batch_job = env.get("SLURM_JOB_ID", ""), allocation["SLURM_JOB_ID"]
             write_queries(shims, describe_job(number, batch_job, env, output, error))
         env = with_modules(env)
-        env[MARK] = mark(self._subjob.job_dir, env)
+        env[MARK] = mark(self._subjob.job_dir, env, self.run)
         out = os.path.join(folder, "%d.out" % self.run)
         # Where both go into one file, they are one from the beginning: what the script prints keeps its order.
         apart = self._payload.get("error") not in (None, self._payload["output"])

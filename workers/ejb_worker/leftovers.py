@@ -23,19 +23,22 @@ _PAUSE_S = 0.02
 _WARDEN = 'trap "" HUP INT TERM; read -r word; [ "$word" = done ] || exec "$@"'
 
 
-def mark(job_dir: str, env: Mapping[str, str]) -> str:
-    """The value of MARK for a process with this environment.
+def mark(job_dir: str, env: Mapping[str, str], script_run: Optional[int] = None) -> str:
+    """The value of MARK for a process with this environment; of a script (with the number of its run) or of a rank.
 
     The batch system's number is in it. A batch job that is submitted from within the job inherits the mark, is given a
     number of its own, and is no leftover.
     """
-    return "%s:%s" % (job_dir, env.get("SLURM_JOB_ID", ""))
+    value = "%s:%s" % (job_dir, env.get("SLURM_JOB_ID", ""))
+    return value if script_run is None else "%s:%d" % (value, script_run)
 
 
-def find(job_dir: str) -> List[int]:
+def find(job_dir: str, spared: Optional[str] = None) -> List[int]:
     """The processes with the job's mark that no live worker of the job is an ancestor of.
 
-    One file is read of each process that is not the job's: each launch on each node looks, on machines with thousands.
+    `spared`: the mark of the script that runs. Its launches beside EJB's own (`srun` itself) have ranks below the batch
+    system's daemons, which are no leftovers. One file is read of each process that is not the job's: each launch on
+    each node looks, on machines with thousands.
     """
     begins = os.fsencode("%s=%s:" % (MARK, job_dir))
     parents: Dict[int, int] = {}
@@ -45,7 +48,7 @@ def find(job_dir: str) -> List[int]:
             continue
         try:
             environ = _read(int(name), "environ")  # of one that is a zombie nothing is there
-            if begins not in environ or not _is_marked(environ, job_dir):
+            if begins not in environ or not _is_marked(environ, job_dir, spared):
                 continue
             if os.stat("/proc/" + name).st_uid == os.geteuid():
                 marked.append(int(name))
@@ -54,9 +57,9 @@ def find(job_dir: str) -> List[int]:
     return [pid for pid in marked if not _has_worker(pid, parents, job_dir)]
 
 
-def kill(job_dir: str) -> List[int]:
+def kill(job_dir: str, spared: Optional[str] = None) -> List[int]:
     """KILL those that there are now. What they start meanwhile, and when they have gone, only another scan shows."""
-    found = find(job_dir)
+    found = find(job_dir, spared)
     for pid in found:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -121,13 +124,14 @@ def _myself() -> Sequence[str]:
     return [sys.executable or "python3", "-I", "-S", "-c", program, code]
 
 
-def _is_marked(environ: bytes, job_dir: str) -> bool:
+def _is_marked(environ: bytes, job_dir: str, spared: Optional[str]) -> bool:
     env = {}
     for word in environ.split(b"\0"):
         name, _, value = word.partition(b"=")
         if name in (b"EJB_MARK", b"SLURM_JOB_ID"):
             env[os.fsdecode(name)] = os.fsdecode(value)
-    return env.get(MARK) == mark(job_dir, env)
+    found, of_ranks = env.get(MARK, ""), mark(job_dir, env)
+    return found == of_ranks or (found.startswith(of_ranks + ":") and found != spared)
 
 
 def _has_worker(pid: int, parents: Dict[int, int], job_dir: str) -> bool:
