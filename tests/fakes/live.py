@@ -131,7 +131,7 @@ def hold_to_the_catalogue(store: Store) -> None:
         store.close = close  # type: ignore[method-assign]
         store.read_sync(check_events)
         close()
-        assert not plans.scans, "a table that grows is read through; see tests/fakes/plans.py"
+        assert not plans.scans, f"a table that grows is read through (tests/fakes/plans.py): {plans.scans}"
 
     if not getattr(store.close, "__closure__", None):
         store.close = closed  # type: ignore[method-assign]

@@ -21,6 +21,7 @@ READ_ALL = {
     "store/queries.py:job_counts": "how many there are in all, by an index alone",
     "store/retention.py:in_use": "once a day, of the jobs with files",
     "store/retention.py:prune": "once a day",
+    "store/retention.py:_count": "once a day",
     "manager/service/pruning.py:prune.<locals>.<lambda>": "once a day",
     "manager/telling/savings.py:savings": "of the days that are asked for, and added up by the database",
     "manager/telling/cluster.py:_subjobs": "of the hours that are asked for",
