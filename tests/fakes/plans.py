@@ -1,4 +1,4 @@
-"""Every statement that a test of the manager makes is looked at once: SQLite has to find its rows by an index."""
+"""Every statement that a recorded day makes is looked at once: SQLite has to find its rows by an index."""
 
 from __future__ import annotations
 
