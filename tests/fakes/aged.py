@@ -68,7 +68,8 @@ def age_database(store: Store, of: Store, copies: int) -> int:
             if not first:
                 continue
             names = [name for name in first[0] if name not in _counted(table)]
-            into = f"INSERT INTO {table.name} ({', '.join(names)})"
+            quoted = ", ".join(f'"{name}"' for name in names)  # `user` is a word of PostgreSQL's
+            into = f"INSERT INTO {table.name} ({quoted})"
             connection.execute(text(f"{into} VALUES ({', '.join(f':{name}' for name in names)})"), first)
             connection.execute(text(f"CREATE TEMPORARY TABLE one_{table.name} AS SELECT * FROM {table.name}"))
             exact = connection.dialect.name == "postgresql"
@@ -108,7 +109,8 @@ def _counted(table: Table) -> set[str]:
 
 def _copied(table: Table, name: str, exact: bool) -> str:
     """The value of a column in the copy of a row; `exact`: the database knows texts and JSON apart."""
-    kind = table.columns[name].type
+    kind, unique = table.columns[name].type, (table.name, name) in (("other_jobs", "seq"), ("past_runs", "key"))
+    name = f'"{name}"'
     if isinstance(kind, JSON | TypeDecorator) and exact:
         return f"CAST(replace(CAST({name} AS TEXT), '{COPY}', :id) AS JSON)"
     if isinstance(kind, JSON | TypeDecorator):
@@ -117,7 +119,6 @@ def _copied(table: Table, name: str, exact: bool) -> str:
         return f"replace({name}, '{COPY}', :id)"
     if isinstance(kind, Float):
         return f"CASE WHEN {name} > {NOW / 2} THEN {name} + :later_s ELSE {name} END"
-    unique = (table.name, name) in (("other_jobs", "seq"), ("past_runs", "key"))
     return f"{name} + 100000 * :number" if unique else name
 
 
