@@ -37,11 +37,14 @@ TAKES_VALUE = ("--coord-host", "--coord-port", "-p", "--ckptdir", "--tmpdir", "-
 
 def install(folder: Path) -> Path:
     """The commands in `folder`/bin, which a test puts on PATH."""
+    import shlex  # each rank starts this, and needs none of it
+
     target = folder / "bin"
     target.mkdir(parents=True)
     for name in COMMANDS:
         path = target / name
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {Path(__file__).resolve()} {name} {target} "$@"\n')
+        words = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).resolve()), name, str(target)])
+        path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return target
 

@@ -98,7 +98,8 @@ def test_a_program_in_a_container_goes_on_in_it_and_so_is_what_prepares_it(there
     assert there.exits(2) == {0: 0, 1: 0}
     assert (there.spool / "result.txt").read_text() == total(STEPS)
     assert (there.spool / "prepared").read_text() == "1 to 2 in 1\n", "in the same container"
-    assert (there.spool / "containers").read_text().split() == [sys.executable, "sh", sys.executable, sys.executable]
+    started = (there.spool / "containers").read_text().splitlines()
+    assert started == [sys.executable, "sh", sys.executable, sys.executable]
 
 
 def test_a_program_behind_wrappers_goes_on_behind_them_and_is_told_to_stop_itself(there: World) -> None:
