@@ -29,19 +29,17 @@ def lived(tmp_path: Path) -> Iterator[Store]:
 
 
 async def test_no_statement_costs_more_the_more_jobs_have_ended(tmp_path: Path, lived: Store, store: Store) -> None:
-    meter = await _second_life(tmp_path, lived, store)
+    meter = await _second_life(tmp_path, lived, store, COPIES)
     dear = {cost.where: f"{cost.steps} steps: {name}" for name, cost in meter.costs.items() if cost.steps > STEPS}
     assert not {where: what for where, what in dear.items() if where not in READ_ALL}
 
 
 @pytest.mark.postgresql
 @pytest.mark.nightly("SQLite has the same indices")
-async def test_postgresql_has_an_index_for_each(
-    tmp_path: Path, lived: Store, postgres_tables_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_postgresql_has_an_index_for_each(tmp_path: Path, lived: Store, postgres_tables_url: str) -> None:
     store = Store(postgres_tables_url)
     try:
-        meter = await _second_life(tmp_path, lived, store)
+        meter = await _second_life(tmp_path, lived, store, copies=5)
         plans = explain_plans(store, meter.costs)
     finally:
         store.close()
@@ -50,11 +48,11 @@ async def test_postgresql_has_an_index_for_each(
     assert not {where: name for where, name in whole.items() if where not in READ_ALL}
 
 
-async def _second_life(folder: Path, lived: Store, store: Store) -> Meter:
+async def _second_life(folder: Path, lived: Store, store: Store, copies: int) -> Meter:
     for name in ("first", "second"):
         (folder / name).mkdir()
     await live_once(lived, folder / "first", is_asked=False)
-    age_database(store, lived, COPIES)
+    age_database(store, lived, copies)
     meter = Meter(store)
     life = await live_once(store, folder / "second", is_asked=True)
     assert len([status for status in life.asked.values() if status == 200]) > 100, life.asked
