@@ -1,11 +1,12 @@
 """What a submission says of where it was made: directory, environment, umask, limits, and the script's text."""
 
+# ruff: noqa: PTH100, PTH109, PTH110, PTH112, PTH113, PTH118, PTH119  # `ejb submit` is started often: no pathlib
+
 from __future__ import annotations
 
 import os
 import resource
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ejbd.client.messages import Place
@@ -65,17 +66,17 @@ def script(name: str, args: Sequence[str] = ()) -> dict[str, Any]:
     """The work of a job that is a batch script, found as sbatch finds it. Raises EjbError."""
     path = _found(name)
     try:
-        if path.is_dir():
+        if os.path.isdir(path):
             raise EjbError(Code.INVALID, "a directory is not a script", where=name)
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             data = file.read(LARGEST_SCRIPT + 1)
     except OSError as error:
         raise EjbError(Code.INVALID, f"cannot read the script: {error.strerror}", where=name) from None
     except ValueError as error:  # a NUL in the name
         raise EjbError(Code.INVALID, f"this is not the name of a file: {error}", where=ascii(name)) from None
-    work = {"script": text_of(data, name), "script_name": path.name, "args": list(args)}
+    work = {"script": text_of(data, name), "script_name": os.path.basename(path), "args": list(args)}
     try:
-        absolute = os.path.abspath(path)  # noqa: PTH100  # a link's own name is what its user knows it by
+        absolute = os.path.abspath(path)  # a link's own name is what its user knows it by
         absolute.encode()
     except (OSError, UnicodeEncodeError):
         return work
@@ -101,7 +102,7 @@ def text_of(data: bytes, where: str) -> str:
 def directory() -> str:
     """The working directory. Raises EjbError where it is gone or cannot be found."""
     try:
-        found = os.getcwd()  # noqa: PTH109  # a string is what is sent
+        found = os.getcwd()
         found.encode()
     except FileNotFoundError:
         raise EjbError(Code.INVALID, "the working directory was deleted", hint="cd to one that is there") from None
@@ -127,12 +128,12 @@ def environment(left_out: Callable[[str], None]) -> dict[str, str]:
     return found
 
 
-def _found(word: str) -> Path:
+def _found(word: str) -> str:
     """The file of a script: as sbatch finds it, on PATH too where it is not here."""
-    if "/" in word or Path(word).exists():
-        return Path(word)
+    if "/" in word or os.path.exists(word):
+        return word
     folders = os.environ.get("PATH", "").split(os.pathsep)
-    return next((path for folder in folders if folder and (path := Path(folder, word)).is_file()), Path(word))
+    return next((path for folder in folders if folder and os.path.isfile(path := os.path.join(folder, word))), word)
 
 
 def _profiles(note: Callable[[str], None] | None) -> dict[str, Any]:
@@ -152,7 +153,8 @@ def _surroundings() -> dict[str, Any]:
 def _coerced_by_python() -> set[str]:
     """LC_CTYPE, where it is not the user's: Python sets it for itself in a locale that is not UTF-8 (PEP 538)."""
     try:
-        given = Path("/proc/self/environ").read_bytes()
+        with open("/proc/self/environ", "rb") as file:
+            given = file.read()
     except OSError:
         return set()
     return set() if b"\0LC_CTYPE=" in b"\0" + given else {"LC_CTYPE"}

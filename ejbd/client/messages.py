@@ -6,10 +6,9 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, urlencode
 
 from ejbd.errors import Code, EjbError
-from ejbd.files.paths import SOCKET_NAME, default_state_dir, distrusted_socket
+from ejbd.files.paths import default_socket, distrusted_socket
 from ejbd.wire.reaching import CA, SOCKET, TOKEN, URL
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class Place(NamedTuple):
             url, socket = os.environ.get(URL) or None, os.environ.get(SOCKET) or None
         token = token if token is not None else os.environ.get(TOKEN) or None
         ca = ca if ca is not None else os.environ.get(CA) or None
-        return cls(url, socket or str(default_state_dir() / SOCKET_NAME), token if url else None, ca if url else None)
+        return cls(url, socket or default_socket(), token if url else None, ca if url else None)
 
     def for_jobs(self) -> dict[str, str]:
         """The variables by which a job that is submitted here finds this daemon, too.
@@ -129,11 +128,17 @@ def request(
         sent["Content-Type"] = "application/json"
     if place.token and place.sends_token:
         sent["Authorization"] = f"Bearer {place.token}"
-    return Request(method, path + (f"?{urlencode(given, doseq=True)}" if given else ""), sent, data)
+    if given:
+        from urllib.parse import urlencode
+
+        path = f"{path}?{urlencode(given, doseq=True)}"
+    return Request(method, path, sent, data)
 
 
 def segment(text: str) -> str:
     """A name as one segment of a path, whatever it holds."""
+    from urllib.parse import quote
+
     return quote(text, safe="")
 
 

@@ -4,14 +4,16 @@ start.
 
 from __future__ import annotations
 
-import grp
 import os
 import pwd
 import stat
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ejbd.errors import Code, EjbError
+
+if TYPE_CHECKING:  # `ejb submit` does without it: it takes as long to load as the rest of this room
+    from pathlib import Path
 
 SOCKET_NAME = "ejbd.sock"
 PORTS = "ports"  # of a state folder: the ports that were taken where any would do, by the addresses as they were given
@@ -19,7 +21,7 @@ TLS_PORT = "tls "  # before the address of what is encrypted
 LONGEST_SOCKET_PATH = 107 - len(".new")  # bytes in sockaddr_un, and what it is called until it listens
 
 
-def user_folder(variable: str, below_home: str, environ: Mapping[str, str] = os.environ) -> Path:
+def name_user_folder(variable: str, below_home: str, environ: Mapping[str, str] = os.environ) -> str:
     """The folder for a user's files of one kind: `$variable` (`XDG_STATE_HOME`), else `below_home` of the home.
 
     The home is `$HOME`, or what the account says. A variable that is empty, or no absolute path, says nothing.
@@ -27,17 +29,29 @@ def user_folder(variable: str, below_home: str, environ: Mapping[str, str] = os.
     """
     for name, below in ((variable, ""), ("HOME", below_home)):
         if environ.get(name, "").startswith("/"):
-            return Path(environ[name]) / below
+            return os.path.join(environ[name], below)  # noqa: PTH118
     try:
-        return Path(pwd.getpwuid(os.getuid()).pw_dir) / below_home
+        return os.path.join(pwd.getpwuid(os.getuid()).pw_dir, below_home)  # noqa: PTH118
     except KeyError:
         message = f"neither {variable} nor HOME is an absolute path, and user {os.getuid()} has no account"
         raise EjbError(Code.INVALID, message, hint="set HOME") from None
 
 
+def user_folder(variable: str, below_home: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The same, as a path."""
+    from pathlib import Path
+
+    return Path(name_user_folder(variable, below_home, environ))
+
+
 def default_state_dir() -> Path:
     """`$XDG_STATE_HOME/ejbd`, else `~/.local/state/ejbd`."""
     return user_folder("XDG_STATE_HOME", ".local/state") / "ejbd"
+
+
+def default_socket() -> str:
+    """The socket of a daemon, where its configuration says nothing else."""
+    return f"{name_user_folder('XDG_STATE_HOME', '.local/state')}/ejbd/{SOCKET_NAME}"
 
 
 def distrusted(folder: Path) -> str:
@@ -46,6 +60,8 @@ def distrusted(folder: Path) -> str:
     Every level has to belong to this user or to root, the last one to this user. Where others may write, as in /tmp,
     the sticky bit has to keep them from what they do not own. Raises OSError where that cannot be seen.
     """
+    from pathlib import Path
+
     for level in _levels(Path(os.path.abspath(folder))):  # noqa: PTH100 links are what is checked
         found = os.lstat(level)
         last = level == Path(os.path.realpath(folder))
@@ -100,7 +116,7 @@ def _levels(path: Path, links: int = 40) -> Iterator[Path]:
                 raise OSError(40, "too many links", str(path))
             rest = path.relative_to(level)
             end = os.path.abspath(level.parent / level.readlink() / rest)  # noqa: PTH100 as above
-            yield from _levels(Path(end), links - 1)
+            yield from _levels(type(path)(end), links - 1)
             return
 
 
@@ -112,6 +128,8 @@ def _open_to_others(found: os.stat_result) -> bool:
 
 def _own_group(gid: int) -> bool:
     """Whether a group is this user's alone, as every user's first group is on many systems."""
+    import grp
+
     try:
         me, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:

@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 20
 
 def folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Where profiles are, in the order in which they count: the first of a name is taken."""
-    return [own_folder(environ), Path(environ.get(SITE_VARIABLE) or SITE), SHIPPED]
+    return [Path(own_folder(environ)), Path(environ.get(SITE_VARIABLE) or SITE), SHIPPED]
 
 
 def parse(text: str, origin: str) -> list[Profile]:

@@ -94,7 +94,7 @@ def mailed(session: Session) -> int:
 
 
 def set_mailed(session: Session, event: int) -> None:
-    """The mails of this event are about to be sent."""
+    """The mails of this event are about to be sent; no event before it asks for another one."""
     session.get_one(Mark, MAILED).value = str(event)
 
 

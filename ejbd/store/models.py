@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, Boolean, ForeignKey, Index, Integer, String, 
 from sqlalchemy.orm import Mapped, mapped_column
 
 from ejbd.core.placing import Seat
-from ejbd.store.tables.base import NEVER_AGAIN, Base, Seats, Serial
+from ejbd.store.tables.base import NEVER_AGAIN, Base, Seats, Serial, only_where
 from ejbd.store.tables.learned import Obstacle, Overhead, PastRun, Run, Speed
 from ejbd.store.tables.others import OtherDay, OtherGap, OtherJob, OtherKept, OtherPriority, OtherReplay
 from ejbd.store.tables.queues import Drain, QueueOverride, QueuePause, QueueWindow
@@ -115,9 +115,11 @@ class Job(Base):
     unread: Mapped[bool] = mapped_column(Boolean, default=False)  # its number is about to be read by its submitter
 
     __table_args__ = (
-        Index("ix_jobs_state", "state"),
-        Index("ix_jobs_user_submit", "user", "submit_s"),
-        Index("ix_jobs_array", "array_id", "state"),
+        # Without statistics SQLite takes an equality before an order: "no array" must not look like one.
+        Index("ix_jobs_state", "state", "end_s", "array_id"),
+        Index("ix_jobs_listed", "seq", "state", "array_id", **only_where("array_id IS NULL")),
+        Index("ix_jobs_user_listed", "user", "seq", "state", "array_id", **only_where("array_id IS NULL")),
+        Index("ix_jobs_array", "array_id", "state", **only_where("array_id IS NOT NULL")),
         Index("ix_jobs_number", "number"),
         NEVER_AGAIN,
     )
@@ -188,7 +190,7 @@ class Subjob(Base):
 
     __table_args__ = (
         Index("ix_subjobs_job", "job_id"),
-        Index("ix_subjobs_state", "state"),
+        Index("ix_subjobs_state", "state", "end_s"),
         Index("ix_subjobs_batch", "batch_id"),
     )
 
@@ -219,7 +221,11 @@ class Worker(Base):
     resident_bytes: Mapped[int | None] = mapped_column(BigInteger)  # memory of its ranks, as it told last
     silent_s: Mapped[float | None]  # for how long it has not been heard of while a daemon listened; NULL: it is heard
 
-    __table_args__ = (UniqueConstraint("subjob_id", "node", "boot"), Index("ix_workers_job", "job_id"))
+    __table_args__ = (
+        UniqueConstraint("subjob_id", "node", "boot"),
+        Index("ix_workers_job", "job_id"),
+        Index("ix_workers_alive", "alive"),
+    )
 
 
 class Launch(Base):

@@ -6,15 +6,23 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, case, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select
+from sqlalchemy.orm import Session, aliased
 from sqlalchemy.sql.base import ExecutableOption
 
 from ejbd.core import overhead
 from ejbd.core.cost import RECENT
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Array, Epoch, Event, Intent, Job, Overhead, QueuePause, Run, Subjob, Worker
-from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState, JobState, SubjobState
+from ejbd.store.states import (
+    LIVING_JOB,
+    OPEN_SUBJOB,
+    TERMINAL_JOB,
+    TERMINAL_SUBJOB,
+    IntentState,
+    JobState,
+    SubjobState,
+)
 from ejbd.store.timeline import PastInterval, Phase, intervals
 from ejbd.wire.kinds import JobKind
 from ejbd.wire.numbers import is_number
@@ -35,9 +43,11 @@ __all__ = [
 
 LAST = re.compile(r"last(?:-([0-9]{1,9}))?")
 ELEMENT = re.compile(r"(?P<array>[A-Za-z0-9-]+)_(?P<index>[0-9]{1,7})", re.ASCII)
+LAST_ID = "z" * 16
 ALL = "all"
 RANGE = ".."
 CANDIDATES_NAMED = 5
+RECENT_EVENTS = 100_000
 PACE_RUNS = 256  # the newest whole runs by which the pace is known
 
 
@@ -79,6 +89,17 @@ def list_jobs(
     return session.scalars(query).all()
 
 
+def open_or_ended(table: type[Job] | type[Subjob], since_s: float) -> ColumnElement[bool]:
+    """Rows that have not ended, or did so from `since_s` on: however many ended before, they cost nothing."""
+    alive, over = (LIVING_JOB, TERMINAL_JOB) if table is Job else (OPEN_SUBJOB, TERMINAL_SUBJOB)
+    return or_(table.state.in_(alive), and_(table.state.in_(over), table.end_s >= since_s))
+
+
+def newest_events(session: Session) -> ColumnElement[bool]:
+    """The last RECENT_EVENTS events: what is looked for in them is not looked for in all that ever happened."""
+    return Event.id > (session.scalar(select(func.max(Event.id))) or 0) - RECENT_EVENTS
+
+
 ORDERS: Mapping[str, ColumnElement[Any]] = {
     "name": func.lower(Job.name),
     "state": Job.state.expression,
@@ -102,15 +123,17 @@ def job_filters(
     array: str | None = None,
 ) -> list[ColumnElement[bool]]:
     """What a job has to meet for a list (see :func:`list_jobs`)."""
+    # Few jobs are alive, and many have ended: those are found by their state, these along the list.
+    alive = states is not None and LIVING_JOB.issuperset(states)
     found = [Job.array_id.is_(None) if array is None else Job.array_id == array]
     if name is not None:
         found.append(Job.name == name)
     if name_part is not None:
         found.append(Job.name.icontains(name_part, autoescape=True))
     if user is not None:
-        found.append(Job.user == user)
+        found.append((Job.user.concat("") if alive else Job.user) == user)
     if states is not None:
-        found.append(Job.state.in_([state.value for state in states]))
+        found.append((Job.state if alive else Job.state.concat("")).in_([state.value for state in states]))
     if queue is not None:
         found.append(Job.queue == queue)
     return found
@@ -124,11 +147,12 @@ def count_by_state(session: Session, filters: Sequence[ColumnElement[bool]]) -> 
 
 def processors_in_use(session: Session, filters: Sequence[ColumnElement[bool]]) -> int:
     """Processors of the running subjobs of the jobs that meet the filters, and of their elements."""
-    jobs = select(Job.id).where(*filters, Job.state.not_in(TERMINAL_JOB))
-    with_elements = select(Job.id).where(or_(Job.id.in_(jobs), Job.array_id.in_(jobs)))
-    of_them = select(func.sum(Subjob.processors)).where(
-        Subjob.state == SubjobState.RUNNING, Subjob.job_id.in_(with_elements)
+    one = aliased(Job)
+    running = select(func.coalesce(one.array_id, one.id).label("id"), Subjob.processors).join(
+        one, Subjob.job_id == one.id
     )
+    held = running.where(Subjob.state == SubjobState.RUNNING).subquery()
+    of_them = select(func.sum(held.c.processors)).join(Job, Job.id == held.c.id).where(*filters)
     return session.scalar(of_them) or 0
 
 
@@ -173,16 +197,22 @@ def by_number(session: Session, within: Select[Job], number: str) -> Job | None:
     """
     if not is_number(number):
         return None
-    has = or_(Job.number == number, Job.id.in_(select(Subjob.job_id).where(Subjob.batch_id == number)))
+    ids = {*session.scalars(select(Job.id).where(Job.number == number))}
+    ids.update(session.scalars(select(Subjob.job_id).where(Subjob.batch_id == number)))
+    if not ids:
+        return None
     first = case((Job.state.in_(TERMINAL_JOB), 1), else_=0), case((Job.number == number, 0), else_=1)
-    return session.scalar(within.where(has).order_by(*first, Job.array_id.is_not(None), Job.seq.desc()).limit(1))
+    return session.scalar(
+        within.where(Job.id.in_(ids)).order_by(*first, Job.array_id.is_not(None), Job.seq.desc()).limit(1)
+    )
 
 
 def _by_id(session: Session, within: Select[Job], begins: str, selector: str) -> Job:
     exact = session.scalar(within.where(Job.id == begins))
     if exact is not None:
         return exact
-    query = within.where(Job.id.startswith(begins, autoescape=True)).order_by(Job.seq.desc())
+    begun = Job.id.startswith(begins, autoescape=True), Job.id.between(begins, begins + LAST_ID)  # the index has these
+    query = within.where(*begun).order_by(Job.seq.desc())
     found = session.scalars(query.limit(CANDIDATES_NAMED + 1)).all() if begins else []
     if not found:
         raise EjbError(Code.NOT_FOUND, f"there is no job {selector!r}", hint="`ejb status` lists your jobs")
@@ -262,7 +292,7 @@ def events(session: Session, after_id: int, limit: int, kinds: Collection[str] |
 
 def subjob_counts(session: Session) -> dict[SubjobState, int]:
     """How many subjobs (J0 and passed-through jobs are among them) are in each state that is not an end."""
-    query = select(Subjob.state, func.count()).where(Subjob.state.not_in(TERMINAL_SUBJOB)).group_by(Subjob.state)
+    query = select(Subjob.state, func.count()).where(Subjob.state.in_(OPEN_SUBJOB)).group_by(Subjob.state)
     alive = {state: 0 for state in SubjobState if state not in TERMINAL_SUBJOB}
     return alive | {SubjobState(state): count for state, count in session.execute(query)}
 

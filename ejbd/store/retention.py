@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, CursorResult, Delete, Select, delete, or_, select
+from sqlalchemy import ColumnElement, CursorResult, Delete, Select, delete, exists, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from ejbd.store.models import (
@@ -38,12 +38,14 @@ from ejbd.store.models import (
     WorkflowRun,
     WorkflowStage,
 )
-from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState, WorkflowState
+from ejbd.store.queries import open_or_ended
+from ejbd.store.states import LIVING_JOB, OPEN_SUBJOB, TERMINAL_JOB, IntentState, WorkflowState
 from ejbd.store.store import Store
 
 DAY_S = 86400.0
 BATCH_ROWS = 1000
-SETTLED = (IntentState.DONE.value, IntentState.FAILED.value, IntentState.DROPPED.value)
+NO_EVENT = 2**62  # a number that no event has
+UNSETTLED = (IntentState.PENDING.value, IntentState.EXECUTING.value, IntentState.UNKNOWN.value)
 
 # Many a job: deleted bit by bit. The rest goes with the job; those that others point at come last.
 _MANY: tuple[tuple[InstrumentedAttribute[int], ColumnElement[Any]], ...] = (
@@ -70,7 +72,7 @@ def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) 
     before = now - days * DAY_S
     left = rows
     # An element stays as long as its array goes on, which ends as they did.
-    living = select(Array.job_id).join(Job).where(Job.state.not_in([state.value for state in TERMINAL_JOB]))
+    living = select(Array.job_id).join(Job).where(Job.state.in_(LIVING_JOB))
     old = _old_jobs(before).where(or_(Job.array_id.is_(None), Job.array_id.not_in(living)))
     for job_id in session.scalars(old.limit(rows)).all():
         left -= _delete_job(session, job_id, left)
@@ -79,11 +81,9 @@ def prune(session: Session, now: float, days: float, *, rows: int = BATCH_ROWS) 
     left -= _delete_workflows(session, before, left)
     if left <= 0:
         return rows - left
-    of_no_job = (
-        select(Event.id)
-        .where(Event.at_s < before, or_(Event.job_id.is_(None), Event.job_id.not_in(select(Job.id))))
-        .limit(left)
-    )
+    first_kept = select(Event.id).where(Event.at_s >= before).order_by(Event.id).limit(1).scalar_subquery()
+    is_its_own = or_(Event.job_id.is_(None), ~exists().where(Job.id == Event.job_id))
+    of_no_job = select(Event.id).where(Event.id < func.coalesce(first_kept, NO_EVENT), is_its_own).limit(left)
     left -= _delete(session, Event.id, of_no_job)
     if left > 0:
         left -= _count(session, delete(Token).where(or_(Token.expires_s.is_(None), Token.expires_s < now)))
@@ -124,12 +124,16 @@ def in_use(session: Session, now: float, days: float) -> set[str]:
     """The jobs with files that may still be wanted. They did not end more than `days` ago, or have not ended at the
     batch system.
     """
-    return set(session.scalars(select(Job.id).where(Job.id.not_in(_old_jobs(now - days * DAY_S)))))
+    before = now - days * DAY_S
+    found = set(session.scalars(select(Job.id).where(open_or_ended(Job, before))))
+    found.update(session.scalars(select(Subjob.job_id).where(Subjob.state.in_(OPEN_SUBJOB))))
+    found.update(session.scalars(select(Intent.job_id).where(Intent.state.in_(UNSETTLED))))
+    return found
 
 
 def _old_jobs(before: float) -> Select[Any]:
-    subjobs = select(Subjob.job_id).where(Subjob.state.not_in([state.value for state in TERMINAL_SUBJOB]))
-    intents = select(Intent.job_id).where(Intent.state.not_in(SETTLED))
+    subjobs = select(Subjob.job_id).where(Subjob.state.in_(OPEN_SUBJOB))
+    intents = select(Intent.job_id).where(Intent.state.in_(UNSETTLED))
     return (
         select(Job.id)
         .where(Job.state.in_([state.value for state in TERMINAL_JOB]), Job.end_s < before)

@@ -11,14 +11,14 @@ from sqlalchemy import Update, null, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from ejbd.store.models import Drain, Epoch, Intent, Job, Launch, Move, Operation, QueuePause, Subjob, Worker
-from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, IntentState
+from ejbd.store.states import LIVING_JOB, OPEN_SUBJOB, IntentState
 
 _OPEN_INTENT = (IntentState.PENDING, IntentState.EXECUTING, IntentState.UNKNOWN)
 
 
 def shift(session: Session, by_s: float) -> None:
     """Move every time that an interval is reckoned from, of all that is not over, by `by_s` seconds."""
-    open_jobs = select(Job.id).where(Job.state.not_in(TERMINAL_JOB))
+    open_jobs = select(Job.id).where(Job.state.in_(LIVING_JOB))
 
     def move(where: Any, *columns: InstrumentedAttribute[Any], **more: Any) -> None:
         table = columns[0].class_
@@ -27,9 +27,9 @@ def shift(session: Session, by_s: float) -> None:
         session.execute(statement.values(**moved, **more), execution_options={"synchronize_session": False})
 
     # A job's end is set while it is ending.
-    move(Job.state.not_in(TERMINAL_JOB), Job.work_as_of_s, Job.not_before_s, Job.move_not_before_s, Job.end_s)
+    move(Job.state.in_(LIVING_JOB), Job.work_as_of_s, Job.not_before_s, Job.move_not_before_s, Job.end_s)
     move(
-        Subjob.state.not_in(TERMINAL_SUBJOB),
+        Subjob.state.in_(OPEN_SUBJOB),
         *(Subjob.created_s, Subjob.submit_s, Subjob.start_s, Subjob.end_s),
         *(Subjob.planned_start_s, Subjob.heard_s, Subjob.missing_since_s, Subjob.warned_s, Subjob.leave_by_s),
     )

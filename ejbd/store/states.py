@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
+from ejbd.wire.states import LIVING_JOB as LIVING_JOB
+from ejbd.wire.states import OPEN_SUBJOB as OPEN_SUBJOB
 from ejbd.wire.states import STARTED_SUBJOB as STARTED_SUBJOB
 from ejbd.wire.states import TERMINAL_JOB as TERMINAL_JOB
 from ejbd.wire.states import TERMINAL_SUBJOB as TERMINAL_SUBJOB

@@ -115,6 +115,7 @@ STARTED_SUBJOB = frozenset({SubjobState.RUNNING, SubjobState.SUSPENDED})
 TERMINAL_SUBJOB = frozenset(
     {SubjobState.COMPLETED, SubjobState.FAILED, SubjobState.TIMEOUT, SubjobState.CANCELLED, SubjobState.LOST}
 )
+OPEN_SUBJOB = frozenset(SubjobState) - TERMINAL_SUBJOB
 
 
 class WorkflowState(StrEnum):

@@ -28,8 +28,9 @@ from tests.nightly import examples
 HEAVY = {
     *("pydantic", "pydantic_core", "typer", "rich", "httpx", "httpcore", "anyio", "sqlalchemy", "fastapi", "numpy"),
     *("structlog", "asyncio", "argparse", "dataclasses", "inspect", "uuid", "typing_extensions", "importlib.metadata"),
-    *("http.client", "ssl", "tempfile", "shutil"),
+    *("http.client", "ssl", "tempfile", "shutil", "pathlib", "urllib.parse", "ipaddress", "fnmatch", "grp"),
 }
+MOST_LOADED = 80  # modules, those of Python with them
 OURS = {
     *("ejbd", "ejbd.cli", "ejbd.cli.main", "ejbd.cli.output", "ejbd.cli.submission", "ejbd.errors", "ejbd.files"),
     *(f"ejbd.cli.submission.{name}" for name in ("submitting", "words", "sbatchwords")),
@@ -69,6 +70,7 @@ def test_a_submission_loads_only_what_it_needs(line: list[str], tmp_path: Path) 
     loaded = loaded_by(line, tmp_path)
     assert {name for name in loaded if name.startswith("ejbd")} == OURS
     assert loaded & HEAVY == set()
+    assert len(loaded) <= MOST_LOADED, sorted(loaded)
 
 
 def test_a_command_does_not_load_the_others(tmp_path: Path) -> None:

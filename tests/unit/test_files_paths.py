@@ -42,7 +42,7 @@ def test_one_rule_says_where_a_users_files_are(
             monkeypatch.setenv(name, value)
     state, config, cache = (Path(base.format(below)) for below in kinds.values())
     assert paths.default_state_dir() == state / "ejbd"
-    assert profilefiles.own_folder() == config / "ejb" / "profiles"
+    assert Path(profilefiles.own_folder()) == config / "ejb" / "profiles"
     assert compiled._folder().parent == cache / "ejb"
     compiled._folder.cache_clear()
 

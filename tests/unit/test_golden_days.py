@@ -17,6 +17,7 @@ from ejbd.store.store import Store
 from tests.fakes import golden
 from tests.fakes.days import Day, Plan, numbered_tokens
 from tests.fakes.dmtcp_commands import install
+from tests.fakes.plans import Plans
 
 RECORDED = Path(__file__).parent / "recorded" / "golden"
 
@@ -92,9 +93,11 @@ async def test_a_day_goes_as_it_was_recorded(
     plan: Plan, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{install(tmp_path / 'dmtcp')}")
+    plans = Plans(store)
     with numbered_tokens():
         day = Day(tmp_path, store, plan)
         await day.play()
+    assert not plans.scans, "a table that grows is read through (tests/fakes/plans.py)"
     found, path = golden.lines(day), RECORDED / f"{plan.name}.json"
     if os.environ.get("EJB_GOLDEN") == "write":
         golden.write(path, found)

@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from ejbd.batch.base import Mailing
 from ejbd.core.view import BatchState
 from ejbd.errors import Code, EjbError
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.mail import Mail
-from ejbd.manager.service.mailer import Mailer
+from ejbd.manager.service.mailer import NOTED_EVENTS, Mailer, due
+from ejbd.manager.service.news import newest_event
 from ejbd.store import marks
 from ejbd.store.models import Job
 from ejbd.store.store import Store
+from ejbd.store.transitions import add_event
+from ejbd.wire.kinds import EventKind
 from tests.fakes.live import LiveWorld
 from tests.unit.test_manager_arrays import end, settle
 
@@ -73,6 +77,21 @@ async def moved(live: LiveWorld, **spec: Any) -> str:
     await live.poll(1)
     await live.work()
     return job
+
+
+async def test_events_without_a_mail_are_read_once_and_not_at_the_next_start(live: LiveWorld) -> None:
+    post = await mailer(live)
+    job = await live.submit()
+
+    def happen(session: Session) -> None:
+        for _ in range(NOTED_EVENTS):
+            add_event(session, EventKind.BATCH_RESTS, live.clock.now)
+
+    await live.store.write(happen)
+    assert await sent(live, post) == []
+    again = await mailer(live)
+    assert again._after == post._after == live.store.read_sync(newest_event)
+    assert job and live.store.read_sync(lambda s: due(s, 0))[1] == again._after
 
 
 async def test_a_job_of_two_subjobs_sends_one_of_each_kind(live: LiveWorld) -> None:

@@ -508,6 +508,6 @@ def test_what_a_user_has_is_sent_within_bounds(tmp_path: Path) -> None:
     (tmp_path / "d.toml").mkdir()
     (tmp_path / "e.txt").write_text(HOSTILE)
     said: list[str] = []
-    assert list(to_send(tmp_path, said.append)) == ["a.toml"]
+    assert list(to_send(str(tmp_path), said.append)) == ["a.toml"]
     assert [f"{name}.toml are not sent" in line for name, line in zip("bcd", said, strict=True)] == [True] * 3
-    assert to_send(tmp_path / "none", said.append) == {} and len(said) == 3
+    assert to_send(str(tmp_path / "none"), said.append) == {} and len(said) == 3

@@ -22,7 +22,7 @@ from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.manager.facts.times import work_now
 from ejbd.manager.hands import orders
 from ejbd.store.models import Intent, Job, Subjob
-from ejbd.store.states import IntentState, JobState, SubjobState
+from ejbd.store.states import LIVING_JOB, IntentState, JobState, SubjobState
 from ejbd.store.transitions import INTENTS_TOPIC, add_event, move_subjob, wake
 from ejbd.wire.kinds import AS_ASKED, J0_ROLES, EventKind, IntentKind, OperationKind, SubjobRole
 
@@ -235,6 +235,6 @@ def act(ctx: Context, effect: Act) -> Intent:
 
 def submit_now(ctx: Context, effect: SubmitNow) -> None:
     refused = (Intent.kind == IntentKind.SUBMIT, Intent.state == IntentState.PENDING, Intent.attempts > 0)
-    jobs = select(Job.id).where(Job.queue == effect.queue, is_of(effect.whose))
+    jobs = select(Job.id).where(Job.state.in_(LIVING_JOB), Job.queue == effect.queue, is_of(effect.whose))
     due = update(Intent).where(*refused, Intent.job_id.in_(jobs), Intent.not_before_s > ctx.now)
     ctx.session.execute(due.values(not_before_s=ctx.now))

@@ -57,11 +57,12 @@ class JobRows:
     _epoch: Epoch | None = None
     _epoch_loaded: bool = False
     told_s: float | None = None  # when a worker told of the first failure that it reports now; None: just now
+    _launch: Launch | None = None
     _engines: dict[int, str] = field(default_factory=dict)
 
     def read_again(self) -> None:
         """Forget the rows that were loaded: some of them may have been taken back."""
-        self._subjobs = self._workers = self._epoch = None
+        self._subjobs = self._workers = self._epoch = self._launch = None
         self._epoch_loaded = False
 
     @cached_property
@@ -146,8 +147,10 @@ class JobRows:
 
     @property
     def launch(self) -> Launch | None:
-        """The launch that is under way."""
-        return self.ctx.session.scalars(_LAUNCH, {"job": self.job.id}).first()
+        """The launch that is under way: the same one until it has ended."""
+        if self._launch is None or self._launch.state != LaunchState.ACTIVE:
+            self._launch = self.ctx.session.scalars(_LAUNCH, {"job": self.job.id}).first()
+        return self._launch
 
     @property
     def launched(self) -> bool:

@@ -18,6 +18,7 @@ from ejbd.core.bundling.guard import longest_coming_s
 from ejbd.core.lending import Lending
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.store.models import Event, Job, Subjob
+from ejbd.store.queries import newest_events
 from ejbd.store.states import SubjobState
 from ejbd.wire.kinds import EventKind
 
@@ -117,7 +118,7 @@ class Promises:
 
     def _recall(self, session: Session, since_s: float) -> None:
         self.read = True
-        query = select(Event).where(Event.kind.in_(_GIVING), Event.at_s > since_s)
+        query = select(Event).where(Event.kind.in_(_GIVING), Event.at_s > since_s, newest_events(session))
         found = list(session.scalars(query.order_by(Event.id.desc()).limit(_REMEMBERED)))
         for row in reversed(found):
             to = row.data.get("given_to")

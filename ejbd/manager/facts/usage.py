@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.core.fairshare import Account
 from ejbd.manager.facts.listing.rows import JobRow, SubjobRow
 from ejbd.store.models import Job, Subjob
+from ejbd.store.queries import open_or_ended
 from ejbd.store.states import STARTED_SUBJOB
 
 HALF_LIVES = 7.0  # that are looked back at: of what is older less than one in a hundred is not forgotten
@@ -67,8 +68,7 @@ def _held_before(session: Session, queue: str, now: float, half_life_s: float) -
     wanted = (
         select(Job.user, Subjob.processors, Subjob.start_s, Subjob.end_s, Subjob.state)
         .join(Job, Job.id == Subjob.job_id)
-        .where(Job.queue == queue, Subjob.start_s.is_not(None))
-        .where(or_(Subjob.end_s >= since_s, Subjob.end_s.is_(None)))
+        .where(Job.queue == queue, Subjob.start_s.is_not(None), open_or_ended(Subjob, since_s))
     )
     held: list[Held] = []
     for user, processors, start_s, end_s, state in session.execute(wanted):

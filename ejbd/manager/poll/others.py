@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from ejbd.batch.base import BatchEnd, Mark
@@ -112,7 +112,8 @@ class Others:
 
     def _read(self, session: Session, now: float) -> None:
         columns = [getattr(OtherJob, name) for name in ("seq", "batch_id", *Noted._fields)]
-        query = select(*columns).where(or_(OtherJob.open, OtherJob.changed_s >= now - DAY_S))
+        of_late = and_(OtherJob.open.is_(False), OtherJob.changed_s >= now - DAY_S)
+        query = select(*columns).where(or_(OtherJob.open, of_late))
         self._known = {row.batch_id: _Known(row.seq, Noted(*row[2:])) for row in session.execute(query)}
         kept = select(OtherPriority).order_by(OtherPriority.started_s.desc()).limit(MOST_PRIORITIES)
         for waited in reversed(session.scalars(kept).all()):

@@ -15,7 +15,7 @@ from ejbd.manager.effects import Effects, note
 from ejbd.manager.facts import arrays
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.listing.roster import OPEN_SUBJOB, Roster
+from ejbd.manager.facts.listing.roster import Roster
 from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.manager.facts.tags import is_ours
 from ejbd.manager.facts.times import planned_end
@@ -27,7 +27,7 @@ from ejbd.manager.rules.looks.observe import (
     seen_of,
 )
 from ejbd.store.models import Job, Subjob
-from ejbd.store.states import SubjobState
+from ejbd.store.states import OPEN_SUBJOB, SubjobState
 from ejbd.store.transitions import job_topic, wake
 from ejbd.wire.kinds import SubjobRole
 

@@ -16,7 +16,7 @@ from ejbd.manager.acts.carrying import carry_out, in_savepoint
 from ejbd.manager.acts.guard import guarded
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.listing.roster import OPEN_JOB, Roster, Specs, WaitingJob, waiting_world
+from ejbd.manager.facts.listing.roster import Roster, Specs, WaitingJob, waiting_world
 from ejbd.manager.facts.listing.rows import JobRow, SubjobRow
 from ejbd.manager.facts.room.verdicts import verdict
 from ejbd.manager.rules.planning import giving, inway
@@ -24,11 +24,11 @@ from ejbd.manager.rules.planning.decide import Decider
 from ejbd.manager.rules.planning.decisions import record
 from ejbd.manager.rules.planning.fairly import fairly
 from ejbd.store.models import Job, Subjob
-from ejbd.store.states import STARTED_SUBJOB, JobState
+from ejbd.store.states import LIVING_JOB, STARTED_SUBJOB, JobState
 from ejbd.store.transitions import add_events
 from ejbd.wire.kinds import JobKind, SubjobRole
 
-JOBS_AT_ONCE = 8  # that are loaded together, and decided one after the other
+JOBS_AT_ONCE = 8  # that are loaded together at most, and decided one after the other; as many as a step has time for
 ASKED_AT_ONCE = 16  # of those that are not loaded, between two chances for others to write
 ROWS_AT_ONCE = 200
 NO_ROOM = verdict(no_room("", 0.0))
@@ -53,6 +53,7 @@ class Round:
         self._specs = specs
         self._told: list[WaitingJob] = []
         self._loaded: dict[str, JobWorld] = {}
+        self._decided = self._at_once = JOBS_AT_ONCE
 
     @property
     def ctx(self) -> Context:
@@ -62,6 +63,7 @@ class Round:
     def ctx(self, ctx: Context) -> None:
         if ctx is not self._decider.ctx:
             self._loaded = {}  # rows of a session that has ended
+            self._at_once, self._decided = max(1, min(self._decided, JOBS_AT_ONCE)), 0
         self._decider.ctx = ctx
 
     def pieces(self) -> Iterator[None]:
@@ -190,7 +192,8 @@ class Round:
     def _decide(self, id: str, with_it: Sequence[str]) -> None:
         """One job as it is by now, loaded along with the next in turn."""
         if id not in self._loaded:
-            self._loaded |= self._load(with_it)
+            self._loaded |= self._load(with_it[: self._at_once])
+        self._decided += 1
         world = self._loaded.get(id)
         if world is not None and not self._goes_on_waiting(world):
             in_savepoint(world, self._decider.decide)
@@ -198,7 +201,7 @@ class Round:
     def _load(self, ids: Sequence[str]) -> dict[str, JobWorld]:
         """These jobs with their subjobs; not those that have ended."""
         session = self.ctx.session
-        jobs = session.scalars(select(Job).where(Job.id.in_(ids), Job.state.in_(OPEN_JOB)))
+        jobs = session.scalars(select(Job).where(Job.id.in_(ids), Job.state.in_(LIVING_JOB)))
         worlds = {job.id: JobWorld(self.ctx, job, _subjobs=[]) for job in jobs}
         for subjob in session.scalars(select(Subjob).where(Subjob.job_id.in_(worlds)).order_by(Subjob.ordinal)):
             worlds[subjob.job_id].subjobs.append(subjob)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from sqlalchemy import Select, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Exists, exists, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from ejbd.batch.base import BatchSystem, Mailing, mailing
 from ejbd.batch.process import CommandResult, Commands
@@ -22,6 +22,7 @@ from ejbd.core.walltime import exact_walltime
 from ejbd.errors import BatchError, EjbError
 from ejbd.manager.jobspec import mail as asked
 from ejbd.manager.jobspec.mail import Mail
+from ejbd.manager.service.news import newest_event
 from ejbd.store import marks
 from ejbd.store.models import Event, Job
 from ejbd.store.states import JobState
@@ -35,6 +36,7 @@ SEND_S = 30.0  # a program that takes longer is ended
 REST_S = 1.0  # between two looks at what has happened
 RETRY_S = 30.0  # after a look that failed: the batch system is asked what sends mails
 AT_ONCE = 500  # events in one look
+NOTED_EVENTS = 1000  # that asked for no mail, after which the database is told how far this has come
 _ENDS = {
     JOB_EVENT[JobState.COMPLETED]: "COMPLETED",
     JOB_EVENT[JobState.CANCELLED]: "CANCELLED",
@@ -66,6 +68,7 @@ class Mailer:
         self._commands = Commands()
         self._due = asyncio.Event()
         self._after = 0  # events up to this one have been looked at
+        self._noted = 0  # as the database has it
 
     def woken(self, topics: frozenset[str]) -> None:
         if EVENTS_TOPIC in topics:
@@ -73,7 +76,7 @@ class Mailer:
 
     async def begin(self) -> None:
         """From here on there are mails: of nothing that happened before this database knew of them."""
-        self._after = await self._store.write(marks.mailed)
+        self._after = self._noted = await self._store.write(marks.mailed)
         self._due.set()
 
     async def run(self) -> None:
@@ -98,9 +101,12 @@ class Mailer:
         for letter in letters:
             with_what = await mailing(self._settings.mail_program, self._batch)
             await self._store.write(lambda session, letter=letter: marks.set_mailed(session, letter.event))  # type: ignore[misc]
-            self._after = letter.event
+            self._after = self._noted = letter.event
             await self._send(letter, with_what)
         self._after = max(self._after, after)
+        if self._after - self._noted >= NOTED_EVENTS:
+            self._noted = self._after
+            await self._store.write(lambda session: marks.set_mailed(session, self._noted))
         return more
 
     async def _send(self, letter: Letter, mailing: Mailing) -> None:
@@ -129,24 +135,27 @@ class Mailer:
 
 def due(session: Session, after: int) -> tuple[list[Letter], int, bool]:
     """The mails that the events behind number `after` ask for, the last event looked at, and whether more wait."""
+    newest = newest_event(session)
     query = (
         select(
             Event.id, Event.kind, Job.id.label("job_id"), Job.name, Job.user, Job.kind.label("job_kind"), Job.array_id,
             Job.submit_s, Job.start_s, Job.end_s, Job.exit_code, Job.spec["mail"].label("mail"),
         )
         .join(Job, Event.job_id == Job.id)
-        .where(Event.id > after, Event.kind.in_(_KINDS), or_(Job.elastic, Job.id.in_(_begun_alone())))
+        .where(Event.id > after, Event.kind.in_(_KINDS), or_(Job.elastic, _has_begun_alone()))
         .order_by(Event.id)
         .limit(AT_ONCE)
     )  # fmt: skip
     rows = session.execute(query).all()
     letters = [letter for row in rows if row.mail for letter in _letters(session, row, Mail.from_json(row.mail))]
-    return letters, rows[-1].id if rows else after, len(rows) == AT_ONCE
+    more = len(rows) == AT_ONCE
+    return letters, rows[-1].id if more else newest, more
 
 
-def _begun_alone() -> Select[str | None]:
-    """Jobs that were elastic when the batch system was told of them, and so not of their mails."""
-    return select(Event.job_id).where(Event.kind == EventKind.JOB_ALONE)
+def _has_begun_alone() -> Exists:
+    """Whether a job was elastic when the batch system was told of it, and so not of its mails."""
+    told = aliased(Event)
+    return exists().where(told.job_id == Job.id, told.kind == EventKind.JOB_ALONE)
 
 
 def _letters(session: Session, row: Any, mail: Mail) -> list[Letter]:

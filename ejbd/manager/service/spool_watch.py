@@ -29,7 +29,7 @@ from ejbd.manager.service.signs import MOST_BYTES, SIGN_NAME, Rivals, Sign
 from ejbd.manager.world import World
 from ejbd.store import marks
 from ejbd.store.models import Job, Subjob
-from ejbd.store.states import TERMINAL_JOB
+from ejbd.store.states import LIVING_JOB
 
 log = structlog.get_logger(__name__)
 
@@ -173,5 +173,5 @@ class SpoolWatch:
 def _with_files(session: Session) -> dict[str, str]:
     """Jobs that are not over and of which the batch system has had something, each with its user."""
     query = select(Job.id, Job.user).join(Subjob, Subjob.job_id == Job.id)
-    found = session.execute(query.where(Job.state.not_in(TERMINAL_JOB), Subjob.batch_id.is_not(None)))
+    found = session.execute(query.where(Job.state.in_(LIVING_JOB), Subjob.batch_id.is_not(None)))
     return {row.id: row.user for row in found}

@@ -8,13 +8,14 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.core.room.windows import free_ahead
 from ejbd.core.view import BatchJobView, BatchState, ClusterView, NodeView, QueueView
 from ejbd.store.models import Epoch, Job, Subjob
-from ejbd.store.states import TERMINAL_SUBJOB, EpochState
+from ejbd.store.queries import open_or_ended
+from ejbd.store.states import LIVING_JOB, TERMINAL_SUBJOB, EpochState
 from ejbd.wire.hostlists import fold, natural
 from ejbd.wire.kinds import J0_ROLES
 
@@ -221,8 +222,11 @@ _COLUMNS = (
 
 def _subjobs(session: Session, since_s: float) -> dict[str, _Ours]:
     """EJB's subjobs that have not ended, or ended of late, by their tags."""
-    lately = or_(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.end_s >= since_s)
-    rows = select(*_COLUMNS).join(Job, Job.id == Subjob.job_id).where(Subjob.batch_id.is_not(None), lately)
+    rows = (
+        select(*_COLUMNS)
+        .join(Job, Job.id == Subjob.job_id)
+        .where(Subjob.batch_id.is_not(None), open_or_ended(Subjob, since_s))
+    )
     found: dict[str, _Ours] = {}
     for row in session.execute(rows.order_by(Subjob.created_s.desc()).limit(MOST_PAST)):
         one = _Ours(*row)
@@ -231,7 +235,8 @@ def _subjobs(session: Session, since_s: float) -> dict[str, _Ours]:
 
 
 def _degrees(session: Session) -> dict[str, int]:
-    rows = select(Epoch.job_id, Epoch.size, Epoch.processors).where(Epoch.state == EpochState.RUNNING)
+    rows = select(Epoch.job_id, Epoch.size, Epoch.processors).join(Job, Job.id == Epoch.job_id)
+    rows = rows.where(Job.state.in_(LIVING_JOB), Epoch.state == EpochState.RUNNING)
     return {row.job_id: math.ceil(row.size / max(1, row.processors)) for row in session.execute(rows)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, Dialect, Float, Integer, MetaData, String, TypeDecorator
+from sqlalchemy import JSON, BigInteger, Dialect, Float, Integer, MetaData, String, TypeDecorator, text
 from sqlalchemy.orm import DeclarativeBase
 
 from ejbd.core.placing import Seat
@@ -13,6 +13,11 @@ from ejbd.core.placing import Seat
 Serial = BigInteger().with_variant(Integer, "sqlite")
 # SQLite would give the highest number again once its row was pruned; readers ask for what came after a number.
 NEVER_AGAIN = {"sqlite_autoincrement": True}
+
+
+def only_where(condition: str) -> dict[str, Any]:
+    """What an index is told that has the rows of this condition alone."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
 
 
 class Seats(TypeDecorator[list[Seat]]):

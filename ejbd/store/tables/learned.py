@@ -97,6 +97,7 @@ class PastRun(Base):
 
     __table_args__ = (
         Index("ix_past_runs_application", "user", "application", "processors", "input_class", "end_s"),
+        Index("ix_past_runs_newest", "user", "application", "input_class", "end_s"),
         NEVER_AGAIN,
     )
 

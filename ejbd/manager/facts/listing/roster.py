@@ -22,16 +22,14 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.rows import JobRow, SubjobRow
 from ejbd.manager.facts.tags import TAG_PREFIX, is_ours
 from ejbd.store.models import Job, Subjob
-from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB, JobState, SubjobState
+from ejbd.store.states import LIVING_JOB, OPEN_SUBJOB
 
-OPEN_JOB = [state.value for state in JobState if state not in TERMINAL_JOB]  # what is looked for by an index,
-OPEN_SUBJOB = [state.value for state in SubjobState if state not in TERMINAL_SUBJOB]  # however many have ended
 SPECS_AT_ONCE = 500
 JOBS_AT_ONCE = 500
 _LONG = frozenset({"env", "script", "argv", "asked"})  # of a specification; no decision depends on them
 _MEMBERS = sql_cast(Job.members, Text).label("members_text")
 _JOB = select(*(_MEMBERS if name == "members_text" else getattr(Job, name) for name in JobRow._fields)).where(
-    Job.state.in_(OPEN_JOB)
+    Job.state.in_(LIVING_JOB)
 )
 _SUBJOB = select(*(getattr(Subjob, name) for name in SubjobRow._fields)).where(Subjob.state.in_(OPEN_SUBJOB))
 

@@ -18,6 +18,7 @@ from ejbd.core.sitelimits import Limits, SiteRules, Take
 from ejbd.core.view import ClusterView
 from ejbd.manager.facts.times import work_now
 from ejbd.store.models import Job, OtherGap, OtherJob, OtherKept, Subjob
+from ejbd.store.queries import open_or_ended
 from ejbd.store.states import TERMINAL_JOB, TERMINAL_SUBJOB
 from ejbd.wire.kinds import JobKind, SubjobRole
 
@@ -237,8 +238,8 @@ class _Reader:
         parts: dict[str, list[tuple[Subjob, Submitted]]] = {}
         query = select(Subjob, Job.user, Job.queue, Job.elastic).join(Job, Subjob.job_id == Job.id)
         query = query.where(Subjob.submit_s < self._until_s)
-        open_or_late = or_(Subjob.end_s.is_(None), Subjob.end_s > self._day.begin_s)
-        for row, user, queue, elastic in self._session.execute(query.where(open_or_late)):
+        query = query.where(open_or_ended(Subjob, self._day.begin_s))
+        for row, user, queue, elastic in self._session.execute(query):
             if row.elements is not None:
                 continue
             job = self._of_subjob(row, user, queue)
@@ -254,7 +255,7 @@ class _Reader:
         """Each elastic job twice. One that had begun before is in both replays as it was."""
         begin_s = self._day.begin_s
         query = select(Job).where(Job.elastic, Job.kind != JobKind.ARRAY, Job.submit_s < self._until_s)
-        query = query.where(or_(Job.end_s.is_(None), Job.end_s > begin_s)).options(defer(Job.spec))
+        query = query.where(open_or_ended(Job, begin_s)).options(defer(Job.spec))
         width: dict[str, int] = dict(
             self._session.execute(
                 select(Subjob.job_id, func.max(Subjob.processors))

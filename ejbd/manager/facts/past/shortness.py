@@ -139,4 +139,4 @@ def _that_ran(ctx: Context, after: int) -> tuple[set[tuple[str, ...]], int]:
     newest = newest_run(ctx.session)
     if newest <= after:
         return set(), after
-    return {tuple(row) for row in ctx.session.execute(select(*of).distinct().where(PastRun.id > after))}, newest
+    return {tuple(row) for row in ctx.session.execute(select(*of).where(PastRun.id > after))}, newest

@@ -32,6 +32,7 @@ from ejbd.options.signals import USR2, EndSignal
 from ejbd.plugins.engines import site_engines
 from ejbd.profiles.profile import Match
 from ejbd.store.models import Event, Job, Worker
+from ejbd.store.queries import newest_events
 from ejbd.wire.kinds import EventKind
 
 DMTCP_SOURCE = "https://github.com/dmtcp/dmtcp"
@@ -84,7 +85,7 @@ def _on_path(path: str, _tick: int) -> bool:
 def recent_offers(session: Session) -> dict[str, tuple[Offer, ...]]:
     """What each user's workers that came last offer, the newest at the end; the manager keeps it up to date."""
     query = select(Event.data, Job.user).join(Job, Event.job_id == Job.id)
-    query = query.where(Event.kind == EventKind.WORKER_REGISTERED).order_by(Event.id.desc())
+    query = query.where(Event.kind == EventKind.WORKER_REGISTERED, newest_events(session)).order_by(Event.id.desc())
     newest_first: dict[str, list[Offer]] = {}
     for data, user in session.execute(query.limit(LATEST_OF_ALL)):
         if "engines" in data:

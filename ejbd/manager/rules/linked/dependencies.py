@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from ejbd.core.view import ClusterView
@@ -27,7 +27,7 @@ from ejbd.manager.jobspec.depends import Condition, Depends, When
 from ejbd.manager.jobspec.indices import Indices, unfolded
 from ejbd.store.models import Array, Dependency, Job
 from ejbd.store.queries import by_number
-from ejbd.store.states import TERMINAL_JOB, JobState
+from ejbd.store.states import LIVING_JOB, TERMINAL_JOB, JobState
 from ejbd.wire.kinds import EventKind, JobKind
 from ejbd.wire.numbers import may_be_slurms
 
@@ -36,8 +36,8 @@ WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"  # as Slurm says it
 
 
 IDS_AT_ONCE = 500
-_WAITING = select(Dependency.job_id).join(Job, Dependency.job_id == Job.id)
-_OVER = _WAITING.where(Job.state != JobState.RECEIVED).limit(IDS_AT_ONCE)  # cancelled while they waited
+_IS_OVER = exists().where(Job.id == Dependency.job_id, Job.state != JobState.RECEIVED)
+_OVER = select(Dependency.job_id).where(_IS_OVER).limit(IDS_AT_ONCE)  # cancelled while they waited
 # The first of the singletons of each name: no later one can be met before.
 _FIRST = select(Job.id).where(
     Job.seq.in_(
@@ -47,8 +47,6 @@ _FIRST = select(Job.id).where(
         .group_by(Job.user, Job.name)
     )
 )
-# Arrays of which an element may have ended without ever having been a job.
-_SETTLED = select(Array.job_id).where(Array.dropped != "")
 
 
 class Met(StrEnum):
@@ -209,7 +207,9 @@ def _worth_a_look(session: Session, targets: Mapping[str, Sequence[str]]) -> lis
     for at in range(0, len(asked), IDS_AT_ONCE):
         told = or_(Job.start_s.is_not(None), Job.state.in_(TERMINAL_JOB))
         begun.update(session.scalars(select(Job.id).where(Job.id.in_(asked[at : at + IDS_AT_ONCE]), told)))
-    settled = set(session.scalars(_SETTLED)) if any("_" in target for target in asked) else set()
+    # Arrays of which an element may have ended without ever having been a job.
+    arrays = {target.partition("_")[0] for target in asked if "_" in target}
+    settled = set(session.scalars(select(Array.job_id).where(Array.dropped != "", Array.job_id.in_(arrays))))
     first = session.scalars(_FIRST)
     over = session.scalars(_OVER)
     changed = {
@@ -322,7 +322,7 @@ def _begun_s(session: Session, job: Job) -> float | None:
 def _alone(ctx: Context, job: Job) -> bool:
     """Whether all earlier jobs of the same name and user have ended, EJB's and those of the batch system."""
     query = select(Job.seq).where(
-        Job.user == job.user, Job.name == job.name, Job.seq < job.seq, Job.state.not_in(TERMINAL_JOB)
+        Job.user == job.user, Job.name == job.name, Job.seq < job.seq, Job.state.in_(LIVING_JOB)
     )
     if ctx.session.scalar(query.limit(1)) is not None:
         return False

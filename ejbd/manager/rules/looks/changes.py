@@ -14,6 +14,8 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.listing.rows import SubjobRow
 from ejbd.manager.facts.memory import Changed
 from ejbd.store.models import Event, Subjob
+from ejbd.store.queries import newest_events
+from ejbd.store.states import OPEN_SUBJOB
 from ejbd.wire.kinds import EventKind, SubjobRole
 
 _WHOLE = (SubjobRole.PLACEHOLDER, SubjobRole.RIGID)
@@ -27,8 +29,9 @@ def begin(ctx: Context, view: ClusterView) -> Effects[None]:
     memory = ctx.memory
     if memory.changed is None:
         yield Keep({"changed": _told_before(ctx)})
-        last = select(Event.kind).where(Event.kind.in_(_SITE)).order_by(Event.id.desc()).limit(1)
-        yield Keep({"rests": ctx.session.scalars(last).first() == EventKind.BATCH_RESTS})
+        last = select(Event.kind).where(Event.kind.in_(_SITE), newest_events(ctx.session))
+        told = ctx.session.scalars(last.order_by(Event.id.desc()).limit(1)).first()
+        yield Keep({"rests": told == EventKind.BATCH_RESTS})
     if memory.rests == view.schedules:
         yield Keep({"rests": not view.schedules})
         kind = EventKind.BATCH_RESTS if memory.rests else EventKind.BATCH_SCHEDULES
@@ -37,8 +40,9 @@ def begin(ctx: Context, view: ClusterView) -> Effects[None]:
 
 def _told_before(ctx: Context) -> dict[str, Changed]:
     found: dict[str, Changed] = {}
-    query = select(Event.subjob_id, Event.kind, Event.data).where(Event.kind.in_(_TOLD)).order_by(Event.id)
-    for id, kind, data in ctx.session.execute(query):
+    query = select(Event.subjob_id, Event.kind, Event.data).join(Subjob, Subjob.job_id == Event.job_id)
+    query = query.where(Subjob.state.in_(OPEN_SUBJOB), Subjob.id == Event.subjob_id, Event.kind.in_(_TOLD))
+    for id, kind, data in ctx.session.execute(query.order_by(Event.id)):
         before = found.get(id or "", _AS_ASKED)
         if kind == EventKind.SUBJOB_ALTERED:
             found[id or ""] = Changed(before.held, data["walltime_s"])

@@ -74,7 +74,8 @@ def _is_double(ctx: Context, stranger: BatchJobView, subjob: Subjob, began_s: fl
 
 
 def _cancel(ctx: Context, subjob: Subjob, id: str) -> Effects[None]:
-    cancels = select(Intent).where(Intent.batch_id == id, Intent.kind == IntentKind.CANCEL)
+    own = Intent.job_id == subjob.job_id
+    cancels = select(Intent).where(own, Intent.batch_id == id, Intent.kind == IntentKind.CANCEL)
     under_way = cancels.where(Intent.state.in_((IntentState.PENDING, IntentState.EXECUTING)))
     # One done in a time to come is from before the clock was set.
     recent = cancels.where(Intent.done_s.between(ctx.now - 30, ctx.now))

@@ -36,7 +36,8 @@ def _suspended(world: JobWorld, subjob: Subjob) -> Effects[None]:
 
 def _runs_on(world: JobWorld, subjob: Subjob) -> Effects[None]:
     ctx, job = world.ctx, world.job
-    last = select(Event.at_s).where(Event.subjob_id == subjob.id, Event.kind == EventKind.SUBJOB_SUSPENDED)
+    last = select(Event.at_s).where(Event.job_id == subjob.job_id, Event.kind == EventKind.SUBJOB_SUSPENDED)
+    last = last.where(Event.subjob_id == subjob.id)
     since_s = ctx.session.scalars(last.order_by(Event.id.desc()).limit(1)).first()
     away_s = ctx.now - since_s if since_s is not None else 0.0
     was_frozen, said = world.frozen, subjob.reason

@@ -12,10 +12,10 @@ from sqlalchemy import select
 from ejbd.core.view import BatchJobView, BatchState, ClusterView
 from ejbd.manager.effects import Act, Effects, tell
 from ejbd.manager.facts.context import Context
-from ejbd.manager.facts.listing.roster import OPEN_SUBJOB, Roster
+from ejbd.manager.facts.listing.roster import Roster
 from ejbd.manager.facts.tags import is_ours
 from ejbd.store.models import Event, Intent, Subjob
-from ejbd.store.states import IntentState
+from ejbd.store.states import OPEN_SUBJOB, IntentState
 from ejbd.wire.kinds import EventKind, IntentKind
 
 AGAIN_S = 60.0  # after a cancellation that was carried out; twice as long after each further one,
@@ -58,7 +58,8 @@ def _to_repeat(ctx: Context, subjob: Subjob) -> IntentKind | None:
         return None
     kind = IntentKind(asked[0].kind)
     if kind is IntentKind.END:
-        as_job = select(Event.id).where(Event.subjob_id == subjob.id, Event.kind == EventKind.SUBJOB_ENDS_AS_JOB)
+        as_job = select(Event.id).where(Event.job_id == subjob.job_id, Event.kind == EventKind.SUBJOB_ENDS_AS_JOB)
+        as_job = as_job.where(Event.subjob_id == subjob.id)
         if ctx.session.scalars(as_job.limit(1)).first() is not None:
             return None
     return kind

@@ -54,7 +54,7 @@ from ejbd.manager.protocol.worker_models import Report
 from ejbd.manager.rules.requests import reportbudget, requests
 from ejbd.store import queries
 from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
-from ejbd.store.states import TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
+from ejbd.store.states import OPEN_SUBJOB, TERMINAL_SUBJOB, JobState, LaunchState, OperationState, SubjobState
 from ejbd.store.transitions import LEFT_TOPIC, STARTED_TOPIC
 from ejbd.wire.kinds import EventKind, OperationKind
 
@@ -241,7 +241,7 @@ def take_left_behind(world: JobWorld, subjob: Subjob) -> Effects[None]:
 def report_files(ctx: Context, gone: Collection[str]) -> list[str]:
     """The files in which workers of these batch jobs (by id) keep what they have not told yet."""
     query = select(Worker, Subjob.batch_id).join(Subjob, Worker.subjob_id == Subjob.id)
-    found = ctx.session.execute(query.where(Subjob.state.not_in(TERMINAL_SUBJOB), Subjob.batch_id.is_not(None)))
+    found = ctx.session.execute(query.where(Subjob.state.in_(OPEN_SUBJOB), Subjob.batch_id.is_not(None)))
     return [str(_report_file(ctx, worker)) for worker, batch_id in found if batch_id in gone]
 
 

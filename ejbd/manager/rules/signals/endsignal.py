@@ -67,7 +67,8 @@ def end_of_time(world: JobWorld) -> tuple[Subjob, float] | None:
 
 
 def _was_told(world: JobWorld, home: Subjob) -> bool:
-    query = select(Event.id).where(Event.subjob_id == home.id, Event.kind == EventKind.JOB_SIGNALLED)
+    query = select(Event.id).where(Event.job_id == home.job_id, Event.kind == EventKind.JOB_SIGNALLED)
+    query = query.where(Event.subjob_id == home.id)
     return world.ctx.session.scalars(query.limit(1)).first() is not None
 
 
