@@ -1,5 +1,7 @@
 """A daemon that has just been started and does not answer yet (`ejbd & ejb submit ...`): `ejb` waits for it a while."""
 
+# ruff: noqa: PTH123, PTH208  # `ejb submit` is started often: no pathlib
+
 from __future__ import annotations
 
 import os
@@ -7,7 +9,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 STARTS_WITHIN_S = 30.0  # 1 s on a quiet machine
 _OTHER_COMMANDS = frozenset({b"stop", b"doctor", b"backup", b"restore", b"check"})
@@ -37,15 +38,20 @@ def await_starting_daemon(path: str) -> bool:
 
 def _ages_of_daemons() -> Iterator[float]:
     """Seconds since each ejbd of this session was started."""
-    now_s, session = float(Path("/proc/uptime").read_text().split()[0]), os.getsid(0)
-    for folder in Path("/proc").glob("[0-9]*"):
+    session, now_s = os.getsid(0), float(_read_proc("uptime").split()[0])
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
+            words = _read_proc(f"{pid}/cmdline").split(b"\0")
             names = {word.rpartition(b"/")[2] for word in words[:3]}
             if not {b"ejbd", b"ejbd.daemon"} & names or _OTHER_COMMANDS & set(words):
                 continue
-            told = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            told = _read_proc(f"{pid}/stat").rpartition(b")")[2].split()
             if int(told[3]) == session:
                 yield now_s - int(told[19]) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError, IndexError):
             continue  # it has ended meanwhile
+
+
+def _read_proc(name: str) -> bytes:
+    with open(f"/proc/{name}", "rb") as file:
+        return file.read()

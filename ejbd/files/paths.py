@@ -2,6 +2,8 @@
 start.
 """
 
+# ruff: noqa: PTH100, PTH114, PTH115, PTH118  # `ejb submit` is started often: no pathlib
+
 from __future__ import annotations
 
 import os
@@ -29,9 +31,9 @@ def name_user_folder(variable: str, below_home: str, environ: Mapping[str, str] 
     """
     for name, below in ((variable, ""), ("HOME", below_home)):
         if environ.get(name, "").startswith("/"):
-            return os.path.join(environ[name], below)  # noqa: PTH118
+            return os.path.join(environ[name], below)
     try:
-        return os.path.join(pwd.getpwuid(os.getuid()).pw_dir, below_home)  # noqa: PTH118
+        return os.path.join(pwd.getpwuid(os.getuid()).pw_dir, below_home)
     except KeyError:
         message = f"neither {variable} nor HOME is an absolute path, and user {os.getuid()} has no account"
         raise EjbError(Code.INVALID, message, hint="set HOME") from None
@@ -60,11 +62,9 @@ def distrusted(folder: Path) -> str:
     Every level has to belong to this user or to root, the last one to this user. Where others may write, as in /tmp,
     the sticky bit has to keep them from what they do not own. Raises OSError where that cannot be seen.
     """
-    from pathlib import Path
-
-    for level in _levels(Path(os.path.abspath(folder))):  # noqa: PTH100 links are what is checked
+    for level in _levels(os.path.abspath(folder)):  # links are what is checked
         found = os.lstat(level)
-        last = level == Path(os.path.realpath(folder))
+        last = level == os.path.realpath(folder)
         if found.st_uid != os.geteuid() and (last or found.st_uid != 0):
             return f"{level} belongs to {_owner(found.st_uid)}"
         if stat.S_ISLNK(found.st_mode):
@@ -81,9 +81,9 @@ def distrusted_socket(path: str) -> str:
 
     What root or this user owns in a sticky folder is as good as in one of its own. What is not there is not looked at.
     """
-    open_folder: tuple[Path, int] | None = None
+    open_folder: tuple[str, int] | None = None
     try:
-        for level in _levels(Path(os.path.abspath(path))):  # noqa: PTH100 links are what is checked
+        for level in _levels(os.path.abspath(path)):  # links are what is checked
             found = os.lstat(level)
             if open_folder and (found.st_uid not in (0, os.geteuid()) or not open_folder[1] & stat.S_ISVTX):
                 return f"every user may write in {open_folder[0]}"
@@ -107,16 +107,19 @@ def distrusted_entry(path: Path) -> str:
     return ""
 
 
-def _levels(path: Path, links: int = 40) -> Iterator[Path]:
+def _levels(path: str, links: int = 40) -> Iterator[str]:
     """Every level of a path from the root on, and of whatever its links lead to. Raises OSError for a ring of links."""
-    for level in (*reversed(path.parents), path):
+    names = [name for name in path.split("/") if name]
+    level = "/"
+    yield level
+    for at, name in enumerate(names):
+        folder, level = level, os.path.join(level, name)
         yield level
-        if level.is_symlink():
+        if os.path.islink(level):
             if links == 0:
-                raise OSError(40, "too many links", str(path))
-            rest = path.relative_to(level)
-            end = os.path.abspath(level.parent / level.readlink() / rest)  # noqa: PTH100 as above
-            yield from _levels(type(path)(end), links - 1)
+                raise OSError(40, "too many links", path)
+            end = os.path.join(folder, os.readlink(level), *names[at + 1 :])
+            yield from _levels(os.path.abspath(end), links - 1)
             return
 
 

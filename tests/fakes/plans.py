@@ -27,6 +27,7 @@ READ_ALL = {
     "manager/telling/cluster.py:_subjobs": "of the hours that are asked for",
     "manager/facts/promises.py:Promises._recall": "at its start, in the last RECENT_EVENTS",
     "manager/rules/looks/changes.py:begin": "at its start, in the last RECENT_EVENTS",
+    "manager/facts/placing/checkpointing.py:recent_offers": "at its start, in the last RECENT_EVENTS",
     "manager/facts/usage.py:_held_before": "at its start, of the half-lives that count",
     "manager/poll/others.py:Others._read": "at its start, of the last day",
     "manager/facts/past/pastruns.py:groups": "all that was ever learned is asked for",
