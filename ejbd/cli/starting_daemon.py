@@ -1,6 +1,6 @@
 """A daemon that has just been started and does not answer yet (`ejbd & ejb submit ...`): `ejb` waits for it a while."""
 
-# ruff: noqa: PTH123, PTH208  # `ejb submit` is started often: no pathlib
+# ruff: noqa: PTH208  # `ejb submit` is started often: no pathlib
 
 from __future__ import annotations
 
