@@ -56,7 +56,7 @@ class Paced:
         final = self.daemon.wait(job, timeout_s=timeout_s)
         assert (final["state"], final["exit_code"]) == ("completed", 0), final
         argv = [str(self.program), "--steps", str(self.steps), "--expect", str(self.ranks)]
-        expected = subprocess.run(argv, check=True, capture_output=True, timeout=60).stdout
+        expected = subprocess.run(argv, check=True, capture_output=True, timeout=180).stdout
         assert (self.folder / name).read_bytes() == expected
 
     def epochs(self, job: str) -> list[int]:

@@ -274,6 +274,6 @@ def made_again(daemon: Daemon, folder: Path, *changes: str) -> dict[str, Any]:
     environment = {**os.environ, "EJB_SOCKET": str(daemon.state / "ejbd.sock")}
     for words in (["events", "--export", str(log)], ["sim", "replay", str(log), "--json", *changes]):
         argv = [sys.executable, "-m", "ejbd.cli.main", *words]
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == int(bool(changes and words[0] == "sim")), done.stdout + done.stderr
     return dict(json.loads(done.stdout))

@@ -135,7 +135,7 @@ class Pair:
         given["PATH"] = f"{home}/plain:{given['PATH']}"
         words = ["sbatch", "--parsable", *options, str(script)]
         done = subprocess.run(
-            words, cwd=home, env=given, umask=UMASK, capture_output=True, text=True, timeout=60, check=False
+            words, cwd=home, env=given, umask=UMASK, capture_output=True, text=True, timeout=180, check=False
         )
         assert done.returncode == 0, f"{script.name}: {done.stderr}"
         id = done.stdout.strip()
@@ -162,7 +162,7 @@ class Pair:
         given = self.environment(home, EJB_SOCKET=str(self.daemon.state / "ejbd.sock"), **env)
         words = [sys.executable, "-m", "ejbd.cli.main", "submit", *options, str(script)]
         done = subprocess.run(
-            words, cwd=home, env=given, umask=UMASK, capture_output=True, text=True, timeout=60, check=False
+            words, cwd=home, env=given, umask=UMASK, capture_output=True, text=True, timeout=180, check=False
         )
         assert done.returncode == 0, f"{script.name}: {done.stderr}"
         id = done.stdout.split()[-1]

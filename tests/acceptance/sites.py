@@ -141,7 +141,7 @@ class LocalSite:
             [sys.executable, "-m", "ejbd.batch.local", "down", str(self.directory)],
             cwd=ROOT,
             check=True,
-            timeout=60,
+            timeout=180,
             capture_output=True,
         )
 

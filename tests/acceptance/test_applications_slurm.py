@@ -94,7 +94,7 @@ def openfoam_is_the_same(case: Path, alone: Path) -> None:
         env=os.environ | FOAM,
         check=True,
         stdout=subprocess.DEVNULL,
-        timeout=60,
+        timeout=180,
     )
     end = f"{applications.FOAM_STEPS * applications.FOAM_STEP_S:g}"
     ours, theirs = ([float(word) for word in field(folder / end / "p")] for folder in (case, alone))

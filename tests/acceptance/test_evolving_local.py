@@ -37,7 +37,7 @@ def test_holds_4_then_12_then_4_and_computes_the_same(tmp_path: Path) -> None:
     paced = tmp_path / "paced"
     subprocess.run(["cc", "-O2", "-o", paced, ROOT / "examples" / "paced.c"], check=True)
     expected = subprocess.run(
-        [paced, "--steps", str(STEPS), "--expect", "12"], check=True, capture_output=True, timeout=60
+        [paced, "--steps", str(STEPS), "--expect", "12"], check=True, capture_output=True, timeout=180
     ).stdout
     site = LocalSite(tmp_path, 8, 4)
     daemon = Daemon(tmp_path, site.toml)

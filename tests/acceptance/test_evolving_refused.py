@@ -52,7 +52,7 @@ def test_is_refused_in_one_sentence(daemon: Daemon, case: str) -> None:
     words = [word for name, value in overrides.items() for word in _option(name, value)]
     ejb = [str(Path(sys.executable).parent / "ejb"), "--socket", str(daemon.state / "ejbd.sock")]
     done = subprocess.run(
-        [*ejb, "submit", *words, "--", "./mesh"], cwd=daemon.folder, capture_output=True, text=True, timeout=60
+        [*ejb, "submit", *words, "--", "./mesh"], cwd=daemon.folder, capture_output=True, text=True, timeout=180
     )
     print(done.returncode, done.stderr)
     assert done.returncode == EXIT.get(case, 2), done.stderr

@@ -39,7 +39,7 @@ def ejb(daemon: Daemon, path: str, *words: str) -> dict[str, Any]:
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     environment = {**os.environ, **root, "EJB_SOCKET": str(daemon.state / "ejbd.sock"), "PATH": path}
     argv = [sys.executable, "-m", "ejbd.cli.main", *words[:1], "--json", *words[1:]]
-    done = subprocess.run(argv, env=environment, cwd=daemon.folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, env=environment, cwd=daemon.folder, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 

@@ -105,7 +105,7 @@ def alone(field: Path, folder: Path, steps: int) -> str:
     """The result of one rank that nothing stops."""
     folder.mkdir()
     words = [str(field), str(CELLS), str(steps), "0"]
-    subprocess.run(words, cwd=folder, env={**os.environ, **QUIET}, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    subprocess.run(words, cwd=folder, env={**os.environ, **QUIET}, check=True, timeout=180, stdout=subprocess.DEVNULL)
     return (folder / "result.txt").read_text()
 
 

@@ -59,7 +59,7 @@ def pool(tmp_path: Path) -> Iterator[Daemon]:
 
 def alone(paced: Path, steps: int, ranks: int) -> bytes:
     words = [str(paced), "--steps", str(steps), "--expect", str(ranks)]
-    return subprocess.run(words, check=True, capture_output=True, timeout=60).stdout
+    return subprocess.run(words, check=True, capture_output=True, timeout=180).stdout
 
 
 def resizes(daemon: Daemon, job: str) -> list[tuple[int, int]]:

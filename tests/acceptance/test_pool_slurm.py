@@ -60,7 +60,7 @@ class PoolOnSlurm:
 
     def is_as_alone(self, name: str, ranks: int, steps: int) -> bool:
         alone = [str(self.paced), "--steps", str(steps), "--expect", str(ranks)]
-        want = subprocess.run(alone, check=True, capture_output=True, timeout=60).stdout
+        want = subprocess.run(alone, check=True, capture_output=True, timeout=180).stdout
         return (self.folder / name).read_bytes() == want
 
 

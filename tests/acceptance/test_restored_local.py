@@ -113,9 +113,9 @@ def test_a_second_daemon_on_a_copy_stands_still_and_a_spool_that_was_away_is_fou
         second.stop()
     place.ended_well(job, "runs")
     adopt = [sys.executable, "-m", "ejbd.daemon", "adopt", "--config", str(second.config)]
-    refused = subprocess.run(adopt, capture_output=True, text=True, timeout=60)
+    refused = subprocess.run(adopt, capture_output=True, text=True, timeout=180)
     assert refused.returncode == 4 and "--leave-jobs" in refused.stderr, refused.stderr
-    assert subprocess.run([*adopt, "--leave-jobs"], timeout=60).returncode == 0
+    assert subprocess.run([*adopt, "--leave-jobs"], timeout=180).returncode == 0
     second.start()
     told = second.log.read_text()
     second.stop()

@@ -374,7 +374,7 @@ def test_what_is_refused_where_it_is_to_be_elastic_all_the_same(site: Site, scri
     ],
 )
 def test_scripts_that_fail_at_once(site: Site, script: str, code: int, words: str) -> None:
-    job = site.daemon.wait(site.submit(script), timeout_s=30)
+    job = site.daemon.wait(site.submit(script), timeout_s=120)
     assert (job["state"], job["exit_code"]) == ("failed", code), job
     assert words in job["reason"]
 
@@ -447,7 +447,7 @@ def test_cancel_ends_the_scripts_children_too(site: Site) -> None:
     id = site.submit(script)
     until(lambda: [len(sleeping(s)) for s in sleeps] == [1, 1, 1, 2], "the script did not come so far", 30)
     assert site.daemon.client.post(f"/v1/jobs/{id}/cancel").status_code < 300
-    assert site.daemon.wait(id, timeout_s=30)["state"] == "cancelled"
+    assert site.daemon.wait(id, timeout_s=120)["state"] == "cancelled"
     until(lambda: not any(sleeping(s) for s in sleeps), "something is left", 60)
     assert (site.folder / f"ejb-{id}.out").read_text() == "TERM came first\n"
 
@@ -461,7 +461,7 @@ def test_submitted_by_the_command_line(site: Site) -> None:
         cwd=site.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 5, done.stdout + done.stderr
@@ -478,7 +478,7 @@ def test_the_example(site: Site) -> None:
         cwd=site.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

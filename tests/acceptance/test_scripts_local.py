@@ -83,7 +83,7 @@ def environment(site: Site, tmp_path: Path) -> dict[str, str]:
 def submit(folder: Path, environment: Mapping[str, str], name: str, body: str) -> subprocess.CompletedProcess[str]:
     (folder / f"{name}.sh").write_text(f"#!/bin/bash\n#SBATCH -t 9 -o {name}.out\n#EJB elastic=off\n{body}\n")
     return subprocess.run(
-        ["sbatch", f"{name}.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+        ["sbatch", f"{name}.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=180
     )
 
 
@@ -113,7 +113,7 @@ def test_ordinary_scripts_do_on_the_embedded_cluster_what_they_do_under_sbatch(
     features = "#SBATCH -C haswell --hint=nomultithread -A me\necho ran"
     assert submit(tmp_path, environment, "features", features).returncode == 0
     plan = [str(EJB), "submit", "--dry-run", "features.sh"]
-    told = subprocess.run(plan, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    told = subprocess.run(plan, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
     assert "without effect on the embedded cluster: --" in told.stdout + told.stderr
     assert "--account" not in told.stdout + told.stderr
     expected = {f"{name}.out": text for name, (_, _, text) in SCRIPTS.items()}

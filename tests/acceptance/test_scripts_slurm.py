@@ -79,7 +79,7 @@ def test_an_ordinary_script_grows_and_runs_once(site: Site, cluster: SlurmCluste
     assert (site.folder / "grows.txt").read_text() == "body\n"
     undisturbed = site.folder / "undisturbed"
     options = ["--size", "16", "--steps", "500", "--result", str(undisturbed), "--spawn", "8"]
-    subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=60)
+    subprocess.run([sys.executable, str(HEAT), *options], check=True, capture_output=True, timeout=180)
     assert (site.folder / "grown").read_bytes() == undisturbed.read_bytes()
     until(lambda: not batch_jobs(cluster, site.daemon, id), "a subjob is left", 30)
 
@@ -124,7 +124,7 @@ def test_cancel_ends_everything(site: Site, cluster: SlurmCluster, background: B
     id = site.submit(script)
     until(lambda: [len(sleeping(f"9872.{n}")) for n in (1, 2)] == [1, 8], "the script did not come so far", 30)
     assert site.daemon.client.post(f"/v1/jobs/{id}/cancel").status_code < 300
-    assert site.daemon.wait(id, timeout_s=30)["state"] == "cancelled"
+    assert site.daemon.wait(id, timeout_s=120)["state"] == "cancelled"
     until(lambda: not any(sleeping(f"9872.{n}") for n in (1, 2)), "something is left", 60)
     assert (site.folder / f"ejb-{id}.out").read_text() == "TERM came first\n"
     until(lambda: not batch_jobs(cluster, site.daemon, id), "a subjob is left", 30)
@@ -170,7 +170,7 @@ def test_a_script_and_its_ranks_are_told_what_sbatch_and_srun_would_tell_them(
         folder.mkdir()
     (plain / "job.sh").write_text(ENVIRONMENTS)
     words = ["sbatch", "--wait", "--output=told-%j.out", "job.sh"]
-    subprocess.run(words, cwd=plain, env=here, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, cwd=plain, env=here, check=True, capture_output=True, timeout=180)
     id = site.submit(ENVIRONMENTS, cwd=elastic, overrides={"output": "told-%j.out"})
     assert site.daemon.wait(id)["state"] == "completed", site.daemon.job(id)
     wanted, got = environments(plain), environments(elastic)

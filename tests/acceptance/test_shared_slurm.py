@@ -25,7 +25,7 @@ def paced(folder: Path, *, steps: int, ranks: int) -> tuple[list[str], str]:
     """The command of a paced program, and the result that it has to have."""
     words = [str(build_paced(folder)), "--steps", str(steps), "--pace", "100ms"]
     expect = [*words[:3], "--expect", str(ranks)]
-    return words, subprocess.run(expect, capture_output=True, text=True, check=True, timeout=60).stdout
+    return words, subprocess.run(expect, capture_output=True, text=True, check=True, timeout=180).stdout
 
 
 @pytest.mark.nightly("integration/test_worker_resize.py binds each thread; test_pool_slurm.py shares nodes")
@@ -137,7 +137,7 @@ def test_a_waiting_job_gets_what_ranks_leave_in_place(tmp_path: Path) -> None:
 
 def measured(daemon: Daemon, job: str) -> None:
     """An earlier run of the same application at full width, and at degree 2 at Delta .75."""
-    with closing(sqlite3.connect(daemon.state / "ejbd.sqlite", timeout=60)) as database, database:
+    with closing(sqlite3.connect(daemon.state / "ejbd.sqlite", timeout=180)) as database, database:
         (application,) = database.execute("SELECT application FROM jobs WHERE id = ?", (job,)).fetchone()
         for processors, degree, units in ((16, 1, 1500.0), (8, 2, 1000.0)):
             row = (application, "w", "0", 0, 1, 0.0, processors, degree, units, 100.0, 9000.0)

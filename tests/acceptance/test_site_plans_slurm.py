@@ -126,7 +126,7 @@ def test_the_grace_of_a_preemption_saves_the_work(cluster: SlurmCluster, daemon:
 def ejb(daemon: Daemon, *words: str) -> str:
     environment = {**daemon.environment, "EJB_SOCKET": str(daemon.state / "ejbd.sock")}
     argv = [sys.executable, "-m", "ejbd.cli.main", *words]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -33,12 +33,12 @@ A_MINUTE_S = 120  # a session lasts for one, on a machine that is busy
 def team(user: str) -> Iterator[int]:
     """A group that `user` is in; its number."""
     name = f"{user}t"
-    subprocess.run(["groupadd", "-f", name], check=True, timeout=60)
+    subprocess.run(["groupadd", "-f", name], check=True, timeout=180)
     try:
         change(user, "--append", "--groups", name)
         yield grp.getgrnam(name).gr_gid
     finally:
-        subprocess.run(["groupdel", "-f", name], check=False, timeout=60)
+        subprocess.run(["groupdel", "-f", name], check=False, timeout=180)
 
 
 def groups_of_sessions(site: Site, user: str) -> list[set[int]]:  # noqa: F811

@@ -134,12 +134,12 @@ def without_overlays(folder: Path) -> str:
     has = "import sys, ensurepip; sys.exit(sys.version_info[:2] != tuple(map(int, sys.argv[1].split('.'))))"
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if subprocess.run(
-        ["/usr/bin/python3", "-c", has, version], capture_output=True, timeout=60, check=False
+        ["/usr/bin/python3", "-c", has, version], capture_output=True, timeout=180, check=False
     ).returncode:
         return f"/usr/bin/python3 is no Python {version} with venv"
     argv = ["unshare", "--mount", "--propagation=private", "sh", "-c", _COPY.replace("exec chroot", "exec true chroot")]
     argv += ["sh", str(folder / "copy"), str(folder / "given"), str(ROOT)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
     return f"no overlay of the root can be mounted: {done.stderr.strip()}" if done.returncode else ""
 
 

@@ -150,7 +150,7 @@ def test_a_job_submitted_under_another_group_is_refused_in_a_sentence(site: Site
     """What newgrp does: the process has another of the user's groups."""
     bob = site.users.bob
     other, body = f"{bob}x", {"command": ["true"], "cwd": "/", "env": {}, "overrides": {"time": "1", "ntasks": 1}}
-    subprocess.run(["groupadd", "-f", other], check=True, timeout=60)
+    subprocess.run(["groupadd", "-f", other], check=True, timeout=180)
     try:
         change(bob, "--append", "--groups", other)
         argv = [PYTHON, "-IS", "-c", _ASK, site.socket, "POST", "/v1/jobs", json.dumps(body)]
@@ -158,4 +158,4 @@ def test_a_job_submitted_under_another_group_is_refused_in_a_sentence(site: Site
         assert done.stdout.startswith("422\n"), (done.stdout, done.stderr)
         assert f"this process has group {other}, and jobs of EJB run with group {bob}" in done.stdout
     finally:
-        subprocess.run(["groupdel", "-f", other], check=False, timeout=60)
+        subprocess.run(["groupdel", "-f", other], check=False, timeout=180)

@@ -32,7 +32,7 @@ class Connection(http.client.HTTPConnection):
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(sys.argv[1])
-c = Connection("ejbd", timeout=60)
+c = Connection("ejbd", timeout=180)
 body = sys.argv[4].encode() if len(sys.argv) > 4 else None
 c.request(sys.argv[2], sys.argv[3], body, {"Content-Type": "application/json"} if body else {})
 a = c.getresponse()

@@ -96,5 +96,5 @@ def test_the_jobs_of_a_single_users_daemon_go_on_under_the_one_for_all(site: Alo
 def given(own: Path, state: Path, service: str) -> None:
     """`cp -a ... && chown -R ejb: ...`, as root."""
     shutil.rmtree(state, ignore_errors=True)
-    subprocess.run(["cp", "-a", str(own), str(state)], check=True, timeout=60)
-    subprocess.run(["chown", "-R", f"{service}:", str(state)], check=True, timeout=60)
+    subprocess.run(["cp", "-a", str(own), str(state)], check=True, timeout=180)
+    subprocess.run(["chown", "-R", f"{service}:", str(state)], check=True, timeout=180)

@@ -69,7 +69,7 @@ def in_bash(folder: Path) -> dict[str, str]:
     ranks = "for RANK in $(seq 0 15); do {}; done".format
     lines = [PREPARE, ranks(SQUARE), GATHER, ranks(SPREAD)]
     script = "\n".join(lines).replace(f"sleep {NARROW_S}", "true")
-    subprocess.run(["bash", "-e"], input=script, text=True, cwd=folder, check=True, timeout=60)
+    subprocess.run(["bash", "-e"], input=script, text=True, cwd=folder, check=True, timeout=180)
     return files(folder)
 
 

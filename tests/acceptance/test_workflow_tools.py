@@ -161,7 +161,7 @@ class NextflowsSlurm:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=180,
         )
         return done.returncode, done.stdout
 
@@ -366,7 +366,7 @@ with SLURMCluster(queue="batch", cores=1, processes=1, memory="200MB", walltime=
 
 def test_a_job_goes_by_one_number_everywhere(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     def said(*words: str, code: int = 0) -> str:
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
         assert done.returncode == code, done.stderr
         return done.stdout.strip() or done.stderr.strip()
 
@@ -397,7 +397,7 @@ def test_a_job_goes_by_one_number_everywhere(site: Site, environment: Mapping[st
     assert int(second) >= 2**30
     assert said("ejb", "wait", "--quiet", second, code=4) == "failed"
     assert set((tmp_path / f"slurm-{second}.out").read_text().split()) == {second}
-    real = subprocess.run(["/usr/bin/scancel", second], capture_output=True, text=True, timeout=60, env=environment)
+    real = subprocess.run(["/usr/bin/scancel", second], capture_output=True, text=True, timeout=180, env=environment)
     assert "Terminating" not in real.stderr
 
 
@@ -405,7 +405,7 @@ def test_what_is_no_job_of_ejb_is_left_to_slurms_own_commands(
     site: Site, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     def said(*words: str) -> tuple[int, str, str]:
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
         return done.returncode, done.stdout.strip(), done.stderr.strip()
 
     real = shutil.which("sbatch", path=os.environ["PATH"])
@@ -426,7 +426,7 @@ def test_what_is_no_job_of_ejb_is_left_to_slurms_own_commands(
 @pytest.mark.nightly("unit/test_cli_links.py has what scancel takes and signals; test_scripts.py cancels a real script")
 def test_scancel_signals_jobs_and_ends_elements(site: Site, environment: Mapping[str, str], tmp_path: Path) -> None:
     def said(*words: str) -> str:
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -449,7 +449,7 @@ def test_scancel_signals_jobs_and_ends_elements(site: Site, environment: Mapping
         while not (tmp_path / file).exists():
             assert time.monotonic() < end
             subprocess.run(
-                ["scancel", "--signal=USR1", *words, number], env=environment, capture_output=True, timeout=60
+                ["scancel", "--signal=USR1", *words, number], env=environment, capture_output=True, timeout=180
             )
             time.sleep(1)
         until("COMPLETED", number)

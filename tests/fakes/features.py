@@ -106,7 +106,7 @@ class Feature:
         source, program = folder / f"{name}.c", folder / name
         source.write_text(self.source)
         words = [shutil.which("cc") or "gcc", "-O1", "-pthread", str(source), "-o", str(program), *self.flags, "-lrt"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
         assert not done.returncode, done.stderr
         return [*self.behind, str(program)]
 

@@ -152,7 +152,7 @@ class ManagerServer:
             self.redeliver = True
             self.changed.notify_all()
 
-    def wait_for(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    def wait_for(self, condition: Callable[[], Any], seconds: float = 120.0) -> Any:
         """The first true value of `condition`, which is looked at after every request."""
         until = time.monotonic() + seconds
         with self.changed:
@@ -165,7 +165,7 @@ class ManagerServer:
                     raise AssertionError(f"did not happen within {seconds} s; reports: {self.reports}")
                 self.changed.wait(min(left, 0.5))
 
-    def result(self, seq: int, seconds: float = 60.0) -> Json:
+    def result(self, seq: int, seconds: float = 120.0) -> Json:
         """The result of operation `seq`, once it is there."""
 
         def found() -> Json | None:
@@ -174,7 +174,7 @@ class ManagerServer:
         value: Json = self.wait_for(found, seconds)
         return value
 
-    def run(self, kind: str, payload: Json, *, epoch: int | None = None, seconds: float = 60.0) -> Json:
+    def run(self, kind: str, payload: Json, *, epoch: int | None = None, seconds: float = 120.0) -> Json:
         """Send an operation and wait for its result."""
         return self.result(self.send(kind, payload, epoch=epoch), seconds)
 

@@ -153,7 +153,7 @@ def mpi4py(folder: Path) -> tuple[dict[str, str], str]:
             break
     env = {"PYTHONPATH": str(folder), "LD_LIBRARY_PATH": str(libraries), "MPI4PY_MPIABI": "mpich"}
     check = [sys.executable, "-c", "import mpi4py.MPI as m, numpy; print(m.Get_library_version())"]
-    done = subprocess.run(check, env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(check, env={**os.environ, **env}, capture_output=True, text=True, timeout=180, check=False)
     if not done.stdout.startswith("MPICH"):
         return {}, f"mpi4py does not work on this MPICH: {(done.stderr.strip().splitlines() or [done.stdout])[-1]}"
     return env, ""

@@ -27,7 +27,7 @@ def below_a_prefix(upstream: str, prefix: str) -> Iterator[str]:
             address = upstream + self.path.removeprefix(prefix)
             with (
                 contextlib.suppress(httpx.HTTPError, OSError),  # one of the two has gone away
-                httpx.stream(self.command, address, headers=headers, content=content, timeout=60) as answer,
+                httpx.stream(self.command, address, headers=headers, content=content, timeout=180) as answer,
             ):
                 self.send_response(answer.status_code)
                 for name, value in answer.headers.multi_items():

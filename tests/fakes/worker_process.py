@@ -29,7 +29,7 @@ def worker_command(subjob_dir: Path, *more: str, program: str = PROGRAM) -> list
     return [*words, "agent", "--subjob-dir", str(subjob_dir), "--node", "n1", "--grace-s", "0.5", *more]
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     """The first true value of `condition`. Raises AssertionError after `seconds`."""
     until = time.monotonic() + seconds
     while True:

@@ -142,7 +142,7 @@ class PbsCluster:
 
     def on(self, host: str, *argv: str) -> subprocess.CompletedProcess[str]:
         words = [*self.cluster.hosts.enter(host), *argv]
-        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
 
     def _kill_on(self, host: str, name: str) -> None:
         pids = self.on(host, "pgrep", "-x", name).stdout.split()

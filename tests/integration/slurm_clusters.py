@@ -145,7 +145,7 @@ class SlurmCluster:
             [sys.executable, str(SCRIPT), "status", str(self.directory), "--json"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         found = json.loads(done.stdout)

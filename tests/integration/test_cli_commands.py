@@ -306,7 +306,7 @@ def test_the_doctor_needs_no_daemon(shell: Shell) -> None:
     config = shell.folder / "ejbd.toml"
     config.write_text(f'state_dir = "{shell.folder}/state"\n')
     process = shell.start("doctor", "--json", "--config", str(config), EJB_SOCKET="/nowhere")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     found: dict[str, Any] = json.loads(out)
     assert process.returncode == (0 if found["good"] else 1), err
     assert {"subject", "good", "text"} == set(found["findings"][0])

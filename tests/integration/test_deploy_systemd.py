@@ -26,7 +26,7 @@ def tool(name: str) -> str:
 
 
 def run(*words: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=env)
+    return subprocess.run(words, capture_output=True, text=True, timeout=180, check=False, env=env)
 
 
 def told(done: subprocess.CompletedProcess[str], folder: Path) -> list[str]:

@@ -160,5 +160,5 @@ def test_the_program_is_right_where_nobody_moves_it(name: str, tmp_path: Path) -
         for _ in range(5):
             assert process.stdout.readline().startswith(b"step "), process.communicate(timeout=30)[1][-2000:]
         undisturbed.end.touch()
-        said = process.communicate(timeout=60)
+        said = process.communicate(timeout=180)
     assert process.returncode == 0, said[1][-2000:]

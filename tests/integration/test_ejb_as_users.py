@@ -169,7 +169,7 @@ def test_a_batch_command_has_its_users_ids_and_nothing_of_roots(site: Site) -> N
 
 
 def test_groups_are_those_of_today(site: Site) -> None:
-    subprocess.run(["groupadd", "-f", site.users.alice + "x"], check=True, timeout=60)
+    subprocess.run(["groupadd", "-f", site.users.alice + "x"], check=True, timeout=180)
     try:
         change(site.users.alice, "--append", "--groups", site.users.alice + "x")
         number = as_user(site.users.alice, ["id", "-G"]).stdout.split()
@@ -181,7 +181,7 @@ def test_groups_are_those_of_today(site: Site) -> None:
         assert sorted(groups) == sorted(number) and len(number) == 2
         fresh.close()
     finally:
-        subprocess.run(["groupdel", "-f", site.users.alice + "x"], check=False, timeout=60)
+        subprocess.run(["groupdel", "-f", site.users.alice + "x"], check=False, timeout=180)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_configuration_that_others_could_write_is_not_read(site: Site, tmp_pat
     for uid, mode in ((pwd.getpwnam(site.users.mallory).pw_uid, 0o644), (0, 0o666)):
         os.chown(own, uid, 0)
         own.chmod(mode)
-        done = subprocess.run([*site.unit.argv()[:-1], str(own)], capture_output=True, timeout=60, check=False)
+        done = subprocess.run([*site.unit.argv()[:-1], str(own)], capture_output=True, timeout=180, check=False)
         assert done.returncode == 1 and b"must belong to root" in done.stderr
 
 
@@ -352,7 +352,7 @@ def test_nothing_that_is_said_to_it_makes_it_act(
     for caller, argv in ((own, []), (str(uid), []), (own, words)):
         done = subprocess.run(
             [PYTHON, "-IS", str(site.unit.program), *(argv or [str(site.unit.config)])],
-            input=text, capture_output=True, timeout=60, check=False, env={**environment, "SUDO_UID": caller},
+            input=text, capture_output=True, timeout=180, check=False, env={**environment, "SUDO_UID": caller},
         )  # fmt: skip
         answers = [json.loads(line) for line in done.stdout.splitlines()]
         assert all(not answer["ok"] for answer in answers), (answers, name)

@@ -27,7 +27,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def expected(program: Path, ranks: int = RANKS) -> str:
     words = [str(program), "--steps", str(STEPS), "--expect", str(ranks)]
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=180).stdout
 
 
 class Placement:

@@ -44,17 +44,17 @@ def test_down_leaves_nothing(batch: str) -> None:
         shape = "nodes=2:ppn=1" if cluster.maui else "select=2:ncpus=1"
         cluster.run("qsub", "-l", shape, stdin=f"setsid sleep {mark} & sleep {mark}\n", cwd=Path("/"))
         for _ in range(120):
-            if subprocess.run(["pgrep", "-fx", f"sleep {mark}"], capture_output=True, timeout=60).returncode == 0:
+            if subprocess.run(["pgrep", "-fx", f"sleep {mark}"], capture_output=True, timeout=180).returncode == 0:
                 break
-            subprocess.run(["sleep", "0.5"], timeout=60)
+            subprocess.run(["sleep", "0.5"], timeout=180)
         else:
             pytest.fail("the job did not begin")
         done = subprocess.run(
             [sys.executable, str(SCRIPT), "down", str(cluster.directory)], capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, done.stderr
-        assert subprocess.run(["pgrep", "-fx", f"sleep {mark}"], capture_output=True, timeout=60).returncode == 1
-        assert subprocess.run(["pgrep", "-f", str(cluster.directory)], capture_output=True, timeout=60).returncode == 1
-        names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=60).stdout.split()
+        assert subprocess.run(["pgrep", "-fx", f"sleep {mark}"], capture_output=True, timeout=180).returncode == 1
+        assert subprocess.run(["pgrep", "-f", str(cluster.directory)], capture_output=True, timeout=180).returncode == 1
+        names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=180).stdout.split()
         assert not [name for name in names if name == network or name.startswith(f"{network}-")]
         assert sorted(path.name for path in cluster.directory.iterdir()) == [".lock", "cluster.json", "log"]

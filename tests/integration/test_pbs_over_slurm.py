@@ -36,7 +36,7 @@ def wrapped(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluste
 
 def run(*argv: str, cwd: Path) -> str:
     done = subprocess.run(
-        argv, env={**os.environ, "PATH": PATH}, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        argv, env={**os.environ, "PATH": PATH}, cwd=cwd, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0, f"{argv}: {done.stderr}"
     return done.stdout

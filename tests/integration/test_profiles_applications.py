@@ -146,7 +146,7 @@ SYSTEMS_PYTHON = "/usr/bin/python3"  # Debian's mpi4py is for that one
 def missing_mpi4py() -> str:
     words = [SYSTEMS_PYTHON, "-c", "import mpi4py.MPI as m; print(m.Get_library_version())"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
     except OSError:
         return f"there is no {SYSTEMS_PYTHON}"
     return "" if "Open MPI" in done.stdout else "mpi4py of Open MPI is not installed (apt-get install python3-mpi4py)"

@@ -150,7 +150,7 @@ def test_hosts_are_refused_where_they_cannot_be_made() -> None:
         words = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", *words]
     with tempfile.TemporaryDirectory(prefix="ejb-slurm-") as folder:
         done = subprocess.run(
-            [*words, folder, "--profile=netns"], capture_output=True, text=True, timeout=60, check=False
+            [*words, folder, "--profile=netns"], capture_output=True, text=True, timeout=180, check=False
         )
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
         assert done.stderr.startswith("cluster: the profile netns cannot be used: "), done.stderr

@@ -106,7 +106,7 @@ async def submit_jobs(manager: Manager) -> dict[str, str]:
     return found
 
 
-async def until(manager: Manager, ready: Callable[[Session], bool], what: str, timeout_s: float = 60.0) -> None:
+async def until(manager: Manager, ready: Callable[[Session], bool], what: str, timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not await manager.store.read(ready):
         assert time.monotonic() < deadline, f"not {what} within {timeout_s:g} s"

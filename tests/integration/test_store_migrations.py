@@ -103,7 +103,7 @@ def test_the_alembic_command(store_url: str, tmp_path: Path) -> None:
             env={**os.environ, "EJBD_DATABASE_URL": ""},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
 
     unnamed = alembic("upgrade", "head")

@@ -83,7 +83,7 @@ async def cluster(folder: Path) -> AsyncIterator[LocalBatch]:
         yield LocalBatch(folder / "cluster", 2, 2)
     finally:
         down = [sys.executable, "-m", "ejbd.batch.local", "down", str(folder / "cluster")]
-        await asyncio.to_thread(subprocess.run, down, check=True, timeout=60, capture_output=True)
+        await asyncio.to_thread(subprocess.run, down, check=True, timeout=180, capture_output=True)
 
 
 async def cancelled(batch: LocalBatch, id: str) -> None:
@@ -143,7 +143,7 @@ def begins(site: Site, at_once: bool = True) -> int:
     """What J0's script runs before any worker; the code with which it ends."""
     start = WorkerScript(sys.executable, site.spool.install_worker(), site.j0, site.exit_file)
     words = [*alone_words(start), *(["--at-once", "yes"] if at_once else [])]
-    return subprocess.run(words, env={"SLURM_JOB_ID": "5"}, timeout=60, check=False).returncode
+    return subprocess.run(words, env={"SLURM_JOB_ID": "5"}, timeout=180, check=False).returncode
 
 
 def test_what_its_order_lets_begin_at_once_does_so_once(tmp_path: Path) -> None:

@@ -321,7 +321,7 @@ def test_ended_at_every_step(job: Job) -> None:
         for name in ("job.out", "job.err", "output.json", "output.lock"):
             (job.folder / name).unlink(missing_ok=True)
         command = [sys.executable, "-c", FAULTY, str(ROOT), str(job.folder), str(steps)]
-        code = subprocess.run(command, check=False, timeout=60).returncode
+        code = subprocess.run(command, check=False, timeout=180).returncode
         output = job.output(owner="next", error=True)
         output.collect()
         output.collect(final_epoch=1)

@@ -127,7 +127,7 @@ def test_paced_ranks_are_folded_and_unfolded_and_compute_the_same(there: World, 
     program = tmp_path / "paced"
     subprocess.run(["cc", "-O2", "-o", str(program), str(PACED)], check=True, timeout=120)
     words = [str(program), "--steps", "100", "--pace", "20ms", "--result", str(tmp_path / "result")]
-    said = subprocess.run([*words[:3], "--expect", "16"], capture_output=True, text=True, check=True, timeout=60).stdout
+    said = subprocess.run([*words[:3], "--expect", "16"], capture_output=True, text=True, check=True, timeout=99).stdout
     there.start(processors=16)
     payload = there.launch_payload(there.launch_file(*words, size=16), ranks=16)
     launched = there.manager.run("launch", {**payload, "ranks": places(*range(16))}, epoch=1)

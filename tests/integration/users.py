@@ -85,7 +85,7 @@ def change(user: str, *options: str) -> None:
 def _shadow(*argv: str, check: bool = True) -> None:
     """Other test runs hold the lock on /etc/passwd for moments."""
     for _ in range(50):
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
         if done.returncode == 0 or "lock" not in done.stderr:
             break
         time.sleep(0.2)

@@ -69,5 +69,5 @@ def test_prometheus_itself_says_so() -> None:
     if promtool is None:
         pytest.skip("no promtool here (Debian: prometheus)")
     for words in (["check", "rules", str(RULES)], ["test", "rules", str(TESTS)]):
-        done = subprocess.run([promtool, *words], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([promtool, *words], capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

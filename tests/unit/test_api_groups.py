@@ -46,7 +46,7 @@ def test_a_submission_under_another_group_is_refused_and_looks_are_not(tmp_path:
     server = ApiServer(tmp_path)
     other = next(one for one in grp.getgrall() if one.gr_gid not in (0, os.getegid()))
     ask = "import http.client, json, socket, sys\n" + (
-        "c = http.client.HTTPConnection('ejbd', timeout=60)\n"
+        "c = http.client.HTTPConnection('ejbd', timeout=180)\n"
         "c.sock = socket.socket(socket.AF_UNIX)\n"
         "c.sock.connect(sys.argv[1])\n"
         "c.request(sys.argv[2], sys.argv[3], sys.argv[4], {'Content-Type': 'application/json'})\n"
@@ -61,7 +61,7 @@ def test_a_submission_under_another_group_is_refused_and_looks_are_not(tmp_path:
             ("GET", "/v1/jobs", "", "200"),
         ):
             argv = [sys.executable, "-c", ask, server.socket, method, path, body]
-            done = subprocess.run(argv, group=other.gr_gid, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(argv, group=other.gr_gid, capture_output=True, text=True, timeout=180, check=False)
             assert done.stdout.startswith(said), (done.stdout, done.stderr)
             assert method == "GET" or f"group {other.gr_name}," in done.stdout
     finally:

@@ -102,7 +102,7 @@ def test_the_server_ends_soon_whatever_waits(server: ApiServer) -> None:
 
             async def poll() -> int:
                 async with httpx.AsyncClient(
-                    transport=httpx.AsyncHTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=60
+                    transport=httpx.AsyncHTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=180
                 ) as waiting:
                     query = {"worker": "w1", "wait": "50"}
                     task = asyncio.create_task(waiting.get("/v1/worker/operations", params=query, auth=auth))

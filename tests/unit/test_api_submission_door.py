@@ -42,7 +42,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def client(server: ApiServer) -> httpx.Client:
-    return httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=60)
+    return httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=180)
 
 
 def post(to: httpx.Client, text: bytes, kind: str, **headers: str) -> httpx.Response:
@@ -130,7 +130,7 @@ def test_a_key_that_is_none_is_refused_on_both_ways(server: ApiServer, key: str,
 
 def test_who_is_nobody_goes_neither_way(server: ApiServer, short: list[str]) -> None:
     text = json.dumps(BODY).encode()
-    with httpx.Client(base_url=server.servers.url, timeout=60) as to:
+    with httpx.Client(base_url=server.servers.url, timeout=180) as to:
         for kind in (SHORT_WAY, LONG_WAY):
             assert post(to, text, kind).status_code == 401
             assert post(to, text, kind, Authorization="Bearer ejb_wrong").status_code == 401

@@ -82,14 +82,14 @@ def test_connections_that_are_never_encrypted_are_few_and_end(
     monkeypatch.setattr("ejbd.api.server.SILENT_S", 20.0)
     address = ("127.0.0.1", int(str(server.servers.tls_url).rpartition(":")[2]))
     with ExitStack() as stack:
-        silent = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(60)]
+        silent = [stack.enter_context(socket.create_connection(address, timeout=180)) for _ in range(60)]
         health = f"{server.servers.tls_url}/v1/health"
         assert httpx.get(health, verify=trusting(authority), timeout=120).status_code == 200
         for one in silent[:50]:
             with suppress(ConnectionResetError):
                 assert one.recv(1) == b""
         monkeypatch.setattr("ejbd.api.server.SILENT_S", 0.2)
-        with socket.create_connection(address, timeout=60) as late, suppress(ConnectionResetError):
+        with socket.create_connection(address, timeout=180) as late, suppress(ConnectionResetError):
             assert late.recv(1) == b""
 
 

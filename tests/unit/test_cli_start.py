@@ -51,7 +51,7 @@ def loaded_by(line: list[str], folder: Path) -> set[str]:
     root = str(Path(__file__).resolve().parents[2])
     subprocess.run(
         [sys.executable, "-c", code, *line],
-        cwd=folder, env=environment | {"PYTHONPATH": root}, capture_output=True, check=True, timeout=60,
+        cwd=folder, env=environment | {"PYTHONPATH": root}, capture_output=True, check=True, timeout=180,
     )  # fmt: skip
     return set((folder / "loaded").read_text().split())
 

@@ -107,7 +107,7 @@ def test_children_with_threads_that_end_all_the_time_are_not_in_the_way(
         pytest.skip("no C compiler")
     source, program = tmp_path / "ends.c", tmp_path / "ends"
     source.write_text(ENDS)
-    subprocess.run(["cc", "-pthread", str(source), "-o", str(program)], check=True, timeout=60)
+    subprocess.run(["cc", "-pthread", str(source), "-o", str(program)], check=True, timeout=180)
     child = start(str(program))
     assert {seen(child) for _ in range(60)} == {""}
 

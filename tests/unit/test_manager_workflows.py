@@ -563,7 +563,7 @@ async def test_where_the_batch_system_refuses_to_wait_the_end_is_waited_for_here
 
 
 def in_bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["bash"], input=script, text=True, cwd=folder, capture_output=True, timeout=60, check=False)
+    return subprocess.run(["bash"], input=script, text=True, cwd=folder, capture_output=True, timeout=180, check=False)
 
 
 async def test_a_stage_that_follows_looks_for_its_inputs_by_itself(chaining: LiveWorld) -> None:

@@ -56,7 +56,7 @@ def test_of_requests_at_the_same_moment_one_begins_a_pool(server: ApiServer) -> 
 
     async def ask() -> list[httpx.Response]:
         transport = httpx.AsyncHTTPTransport(uds=server.socket)
-        async with httpx.AsyncClient(transport=transport, base_url="http://ejbd", timeout=60) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://ejbd", timeout=180) as client:
             plain = [client.post("/v1/pools", json=body) for _ in range(6)]
             return await asyncio.gather(*plain)
 
@@ -64,7 +64,7 @@ def test_of_requests_at_the_same_moment_one_begins_a_pool(server: ApiServer) -> 
     assert sorted(one.status_code for one in answers) == [201, *[409] * 5]
     jobs = list(Client(socket=server.socket).jobs())
     assert len(jobs) == 1
-    with httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=60) as client:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=180) as client:
         other = {**body, "name": "work"}
         first, again = (client.post("/v1/pools", json=other, headers=key) for _ in range(2))
         assert (first.status_code, again.status_code) == (201, 200) and first.json() == again.json()
@@ -138,7 +138,7 @@ def test_its_daemon_is_reached_by_its_socket_and_from_other_hosts_by_https(
         assert there.place.url == url and list(there.jobs()) == []
         assert there.place.for_jobs() == {"EJB_URL": url, "EJB_CA": str(folder / pools.CERTIFICATE)}
         with pytest.raises(httpx.ConnectError, match="certificate"):
-            httpx.get(f"{url}/v1/health", timeout=60)
+            httpx.get(f"{url}/v1/health", timeout=180)
         (folder / pools.FILE).write_text(json.dumps(told | {"host": "elsewhere", "url": None}))
         with pytest.raises(EjbError, match="answers on elsewhere alone"):
             Client().pool("play")
@@ -151,7 +151,7 @@ def test_a_daemon_of_a_deep_folder_has_a_socket_apart(tmp_path: Path) -> None:
     folder.mkdir()
     down = [sys.executable, "-m", "ejbd.batch.local", "down", str(folder / "state" / "cluster")]
     with ExitStack() as stack:
-        stack.callback(subprocess.run, down, check=False, capture_output=True, timeout=60)  # it outlives its daemon
+        stack.callback(subprocess.run, down, check=False, capture_output=True, timeout=180)  # it outlives its daemon
         daemon = stack.enter_context(own_daemon(folder, "", {}))
         place = Path(daemon.place.socket)
         assert place.parent.parent != folder and place.parent.stat().st_mode & 0o777 == 0o700

@@ -188,7 +188,7 @@ def test_the_cookie_of_https_is_bound_to_its_host_and_opens_nothing_at_the_plain
     try:
         url = str(server.servers.tls_url)
         path = link(server, "ada").removeprefix(server.servers.url)
-        with httpx.Client(base_url=url, verify=trusting(authority), timeout=60) as browser:
+        with httpx.Client(base_url=url, verify=trusting(authority), timeout=180) as browser:
             told = browser.get(path).headers["set-cookie"]
             name, _, secret = told.partition(";")[0].partition("=")
             assert name.startswith("__Host-ejb_session_") and "Secure" in told and "Path=/;" in told

@@ -221,7 +221,7 @@ def test_openfoam_without_scotch_is_cut_into_slices_and_scotch_is_not_tried_at_e
         (tmp_path / "calls").unlink(missing_ok=True)
         made = start(SHIPPED_PROFILES["openfoam"], ["icoFoam"], {"endTime": "1"}, ranks=3, before=before, epoch=1)
         for line in made.prepare:
-            subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True, timeout=60)
+            subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True, timeout=180)
         calls = (tmp_path / "calls").read_text()
         assert "{ n (3 1 1); }" in calls and calls.endswith("decomposePar -force -latestTime\n"), calls
         tried.append("scotch" in calls)

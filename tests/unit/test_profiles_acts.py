@@ -166,7 +166,7 @@ def test_what_is_killed_leaves_no_process_in_a_group_of_its_own(tmp_path: Path) 
             below = psutil.Process(run.process.pid).children(recursive=True)
     finally:
         run.kill()
-    gone, alive = psutil.wait_procs(below, timeout=60.0)
+    gone, alive = psutil.wait_procs(below, timeout=180.0)
     assert gone and not alive
 
 

@@ -85,7 +85,7 @@ def test_a_daemon_on_a_wrong_database_ends_with_4(tmp_path: Path) -> None:
         [sys.executable, "-m", "ejbd.daemon", "--config", str(tmp_path / "ejbd.toml")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         cwd=Path(__file__).parents[2],
         env=dict(os.environ),
     )

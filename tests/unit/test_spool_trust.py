@@ -151,7 +151,7 @@ def test_a_worker_that_was_changed_after_the_submission_is_not_started(tmp_path:
     spool.prepare()
     path = spool.install_worker()
     path.write_bytes(path.read_bytes() + b"\n")
-    done = subprocess.run(started(path, tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(started(path, tmp_path), capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 71
     assert "is not what the daemon put there" in done.stderr and "Traceback" not in done.stderr
 

@@ -26,7 +26,7 @@ def test_what_is_written_after_another_program_was_at_the_file_is_in_the_file(tm
 
     def beside(name: str) -> int:
         command = [sys.executable, "-c", BESIDE, str(file), name]
-        return int(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+        return int(subprocess.run(command, capture_output=True, text=True, timeout=180, check=True).stdout)
 
     with closing(Store(f"sqlite:///{file}")) as store:
         store.write_sync(lambda session: None)  # it is connected

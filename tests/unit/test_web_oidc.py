@@ -21,7 +21,7 @@ from tests.fakes.issuer import USER, Issuer
 
 CLIENT = "ejb page"
 
-fetched = partial(httpx.get, timeout=60)  # however busy the machine is
+fetched = partial(httpx.get, timeout=180)  # however busy the machine is
 
 
 @pytest.fixture
@@ -76,11 +76,11 @@ def test_a_browser_is_signed_in_as_the_user_that_the_provider_names(browser: htt
 
 def test_a_way_back_is_good_once_and_for_the_browser_that_went(browser: httpx.Client) -> None:
     address = back(browser)
-    with httpx.Client(timeout=60) as other:
+    with httpx.Client(timeout=180) as other:
         stolen = other.get(address)
         assert stolen.status_code == 401 and "another browser" in stolen.text and "set-cookie" not in stolen.headers
     made_up = {"ejb_away_" + address.partition("127.0.0.1:")[2].partition("/")[0]: "a.9999999999.b"}
-    with httpx.Client(timeout=60, cookies=made_up) as other:
+    with httpx.Client(timeout=180, cookies=made_up) as other:
         assert "another browser" in other.get(address).text
     kept = dict(browser.cookies)
     assert browser.get(address).status_code == 200

@@ -29,7 +29,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
 PAGES = ("/", "/web/jobs", "/web/queues", "/web/savings", "/web/health")
 ME = pwd.getpwuid(os.geteuid()).pw_name
 
-fetched = partial(httpx.get, timeout=60)  # however busy the machine is
+fetched = partial(httpx.get, timeout=180)  # however busy the machine is
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_user_who_makes_a_thousand_links_takes_none_from_another() -> None:
 
 
 def test_only_the_unix_socket_makes_links(server: ApiServer, ada: httpx.Client) -> None:
-    with httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=60) as peer:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=180) as peer:
         made = peer.post("/v1/web", json={}).json()
         assert made["url"] == server.servers.url + made["path"]
         token = peer.post("/v1/tokens", json={}).json()["token"]
@@ -514,7 +514,7 @@ def test_below_a_prefix_of_a_proxy_every_address_begins_with_it(
 
 def test_below_a_prefix_the_cookie_and_the_ways_back_are_below_it(server: ApiServer) -> None:
     prefix = {"X-Forwarded-Prefix": "/ejb"}
-    with httpx.Client(base_url=server.servers.url, timeout=60) as client:
+    with httpx.Client(base_url=server.servers.url, timeout=180) as client:
         entered = client.get(link(server, "ada"), headers=prefix)
         assert "Path=/ejb/;" in entered.headers["set-cookie"]
         assert 'href="/ejb/"' in entered.text or "url=/ejb/" in entered.text

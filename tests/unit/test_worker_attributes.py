@@ -91,7 +91,7 @@ def started_with(told: dict[str, object]) -> tuple[list[str], str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=180,
     )
     return done.stdout.split(), done.stderr
 

@@ -81,7 +81,7 @@ class Site:
             (self.real / f"{name}.{what.strip('_')}").write_text(text)
 
     def ask(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == code, done.stderr
         return done.stdout
 

@@ -121,7 +121,7 @@ def test_a_worker_registers_before_it_loads_what_only_a_job_needs() -> None:
     """Each millisecond until then is one that a job waits for its first rank."""
     program = "import sys; sys.path.insert(0, sys.argv[1]); import ejb_worker.agent; print(*sys.modules)"
     words = [sys.executable, "-I", "-S", "-c", program, str(WORKERS)]
-    loaded = set(subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout.split())
+    loaded = set(subprocess.run(words, check=True, capture_output=True, text=True, timeout=180).stdout.split())
     late = {*(f"ejb_worker.{name}" for name in ("epochs", "lead", "collector", "engines.dmtcp")), "http.client"}
     assert "ejb_worker.transport" in loaded and not loaded & late
 

@@ -123,7 +123,7 @@ class PbsSite:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
 
