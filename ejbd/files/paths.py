@@ -31,7 +31,7 @@ def name_user_folder(variable: str, below_home: str, environ: Mapping[str, str] 
     """
     for name, below in ((variable, ""), ("HOME", below_home)):
         if environ.get(name, "").startswith("/"):
-            return os.path.join(environ[name], below)
+            return os.path.join(environ[name], below) if below else environ[name].rstrip("/") or "/"
     try:
         return os.path.join(pwd.getpwuid(os.getuid()).pw_dir, below_home)
     except KeyError:

@@ -185,7 +185,6 @@ _SRUNS_VARIABLES = {
     "SLURM_EPILOG": "--epilog",
     "SLURM_GPUS_PER_TASK": "--gpus-per-task",
     "SLURM_GPU_BIND": "--gpu-bind",
-    "SLURM_JOB_NAME": "--job-name",
     "SLURM_LABELIO": "--label",
     "SLURM_MULTI_PROG": "--multi-prog",
     "SLURM_NO_KILL": "--no-kill",

@@ -192,9 +192,10 @@ def read(request: JobRequest) -> Reading:
     env = exported(request.env, export.value if export else None, export.where if export else "")
     if export is not None and export.value and request.script is not None and not pbs.present:
         env["SLURM_EXPORT_ENV"] = export.value  # by it the script's own srun does the same
+    name = _name(settings.get("job-name"), request)
     asked = asked_for(request, settings, typed, cwd, pbs)
     spec = JobSpec(
-        name=_name(settings.get("job-name"), request),
+        name=name,
         kind=JobKind.SCRIPT if request.script is not None else JobKind.COMMAND,
         argv=request.args if request.command is None else request.command,
         processes=layout.processes,
