@@ -42,7 +42,7 @@ async def replay_beside(day: Day, few: int = FEW) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    os.nice(19)
+    os.nice(10)
     day: Day = pickle.load(sys.stdin.buffer)
     sys.stdout.buffer.write(pickle.dumps(replayed(day)))
 
