@@ -104,11 +104,14 @@ def test_each_field_has_slurms_value(site: Site, cluster: SlurmCluster, answers:
     until(lambda: cluster.states().get(plain) == "FAILED", "the job of sbatch did not end", LASTS_S)
     known = "".join(answers.plain("sacct", "--helpformat")).split()
     of_sacct = ("sacct", "--parsable2", "--delimiter=\x1f", f"--format={','.join(known)}", "--jobs")
-    # slurmdbd has parts of a job a moment later than others.
-    whole = re.compile(r"\d+\|alike\|/.*(\n\d+\.\w+\|.*){2,}")
     short = ("sacct", "-n", "-P", "-o", "JobIDRaw,JobName,WorkDir", "-j")
-    for one in (plain, passed, elastic):
-        until(lambda one=one: whole.fullmatch("\n".join(answers.plain(*short, one))), "not all in the accounts", 60)  # type: ignore[misc]
+
+    def are_whole() -> bool:
+        """Whether slurmdbd has all of each job: it has parts of one a moment later than others."""
+        told = ["\n".join(answers.plain(*short, number)) for number in (plain, passed, elastic)]
+        return all(re.fullmatch(r"\d+\|alike\|/.*(\n\d+\.\w+\|.*){2,}", one) for one in told)
+
+    until(are_whole, "not all is in the accounts", LASTS_S)
     letters, long = list(BY_LETTER), [field.name for field in SQUEUE]
     by_letter = ("squeue", "--states=all", "--format", "\x1f".join(f"%{name}" for name in letters), "--jobs")
     by_name = ("squeue", "--states=all", "--Format", ",".join(f"{name}:\x1f" for name in long), "--jobs")
