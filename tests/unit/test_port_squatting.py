@@ -201,12 +201,16 @@ def test_the_cookie_of_https_is_bound_to_its_host_and_opens_nothing_at_the_plain
 
 
 def connected_as(uid: int, host: str, port: int) -> socket.socket:
-    """A connection that is another user's, as far as the kernel knows."""
-    os.seteuid(uid)
+    """A connection that is another user's, as far as the kernel knows: a socket is the user's that makes it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    os.seteuid(uid)  # for no longer than that: Python may load modules that this user cannot read
     try:
-        return socket.create_connection((host, port), timeout=30)
+        made = socket.socket(family)
     finally:
         os.seteuid(0)
+    made.settimeout(30)
+    made.connect((host, port))
+    return made
 
 
 @needs_root
@@ -237,6 +241,7 @@ def test_the_kernel_says_which_user_has_the_other_end(family: socket.AddressFami
     with socket.socket(family) as door:
         door.bind((host, 0))
         door.listen()
+        door.settimeout(60)
         with connected_as(OTHER, host, door.getsockname()[1]) as other:
             end, _ = door.accept()
             ours, theirs = end.getsockname()[:2], end.getpeername()[:2]
