@@ -36,19 +36,18 @@ def set_spool(session: Session, folder: str) -> None:
 
 def next_sign(session: Session) -> int:
     """The number of the next sign of life in the spool. The database has each number before the spool does."""
-    found = session.get(Mark, SIGN)
-    if found is None:
-        found = Mark(name=SIGN, value="0")
-        session.add(found)
-    found.value = str(int(found.value) + 1)
-    return int(found.value)
+    return _count_up(session, SIGN)
 
 
 def next_term(session: Session) -> int:
     """A daemon begins to write: every daemon before it has done so for the last time."""
-    found = session.get(Mark, TERM)
+    return _count_up(session, TERM)
+
+
+def _count_up(session: Session, name: str) -> int:
+    found = session.get(Mark, name)
     if found is None:
-        found = Mark(name=TERM, value="0")
+        found = Mark(name=name, value="0")
         session.add(found)
     found.value = str(int(found.value) + 1)
     session.flush()
@@ -69,11 +68,7 @@ def shared_term(connection: Connection) -> int:
 
 def next_beat(session: Session) -> None:
     """The daemon that leads was there just now. A number that goes up tells more than any of two machines' clocks."""
-    found = session.get(Mark, BEAT)
-    if found is None:
-        found = Mark(name=BEAT, value="0")
-        session.add(found)
-    found.value = str(int(found.value) + 1)
+    _count_up(session, BEAT)
 
 
 def beat_now(session: Session) -> str | None:

@@ -51,11 +51,6 @@ def record_of(session: Session, job: Job) -> dict[str, Any]:
     return {"row": row, "key": named, "told": session.scalars(told).first() or {}}
 
 
-def job_of(mark: str) -> str:
-    """The job that a tag names; "" where it is none of EJB's."""
-    return mark.removeprefix(TAG_PREFIX).partition(".")[0] if mark.startswith(TAG_PREFIX) else ""
-
-
 @dataclass(frozen=True, slots=True)
 class KeptSubjob:
     """A subjob by its file. `code`: with which it ended, where it says so."""

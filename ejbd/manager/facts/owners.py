@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ejbd.core.view import BatchJobView, ClusterView
-from ejbd.manager.facts.tags import TAG_PREFIX
+from ejbd.manager.facts.tags import job_id_in
 from ejbd.store.models import Job
 
 AT_ONCE = 500
@@ -23,7 +23,7 @@ class Owners:
 
     def unknown(self, view: ClusterView) -> set[str]:
         """Jobs that the tags of a view name, and that have to be looked up first."""
-        return {id for job in view.jobs if (id := _job_of(job)) and id not in self._users}
+        return {id for job in view.jobs if (id := job_id_in(job.mark)) and id not in self._users}
 
     def read(self, session: Session, jobs: Collection[str]) -> None:
         ordered = sorted(jobs)
@@ -33,16 +33,10 @@ class Owners:
 
     def verified(self, view: ClusterView) -> ClusterView:
         """The view, in which a batch job with the tag of another user's job is a stranger's, without a mark."""
-        marked = {id for job in view.jobs if (id := _job_of(job))}
+        marked = {id for job in view.jobs if (id := job_id_in(job.mark))}
         self._users = {id: user for id, user in self._users.items() if id in marked}
         return replace(view, jobs=tuple(self._verified(job) for job in view.jobs))
 
     def _verified(self, job: BatchJobView) -> BatchJobView:
-        id = _job_of(job)
+        id = job_id_in(job.mark)
         return job if not id or self._users.get(id) == job.user else replace(job, tag="", foreign=True)
-
-
-def _job_of(job: BatchJobView) -> str:
-    """The id of EJB's job that a tag names (`ejb-3f.2` -> `3f`)."""
-    mark = job.mark
-    return mark.removeprefix(TAG_PREFIX).rpartition(".")[0] if mark.startswith(TAG_PREFIX) else ""

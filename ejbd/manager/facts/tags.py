@@ -14,6 +14,11 @@ TAG_PREFIX = "ejb-"
 _K = TypeVar("_K")
 
 
+def job_id_in(mark: str) -> str:
+    """The id of EJB's job that a tag names (`ejb-3f.2` -> `3f`); "" where it is no tag."""
+    return mark.removeprefix(TAG_PREFIX).rpartition(".")[0] if mark.startswith(TAG_PREFIX) else ""
+
+
 def mark_of(subjob: Subjob | SubjobRow) -> Mark:
     return Mark(subjob.tag, subjob.told_submit_s)
 

@@ -18,7 +18,7 @@ from ejbd.core.shapes import BackfillSlot
 from ejbd.core.view import AccountLimit, BatchJobView, ClusterView, Counted
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
-from ejbd.manager.facts.tags import TAG_PREFIX
+from ejbd.manager.facts.tags import TAG_PREFIX, job_id_in
 from ejbd.store.models import Job, Subjob
 from ejbd.store.states import SubjobState
 from ejbd.wire.kinds import SubjobRole
@@ -97,7 +97,7 @@ class LimitRoom:
         )
         of_jobs: dict[str, BatchJobView] = {}
         for mark, job in self.marked().items():
-            of_jobs.setdefault(mark.removeprefix(TAG_PREFIX).rpartition(".")[0], job)
+            of_jobs.setdefault(job_id_in(mark), job)
         found = []
         for tag, processors, walltime_s, id, queue in self.ctx.session.execute(query):
             like = self.marked().get(tag)
