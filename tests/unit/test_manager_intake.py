@@ -20,6 +20,7 @@ from ejbd.manager.jobspec import JobRequest, JobSpec, Overrides, Reading, read
 from ejbd.manager.submission import intake, queues, submitting
 from ejbd.manager.submission.admission import admit
 from ejbd.manager.submission.intake import Accepted
+from ejbd.manager.submission.together import Together
 from ejbd.store.models import Event, IdempotencyKey, Job
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -45,12 +46,31 @@ async def all_of(live: LiveWorld, submissions: Sequence[tuple[str, str | None, s
     return await asyncio.gather(*asked, return_exceptions=True)
 
 
+def gather_first(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Answer no question of those called `name` before MANY were asked: how fast they come is the machine's to say."""
+    drain, begun = Together._drain, False
+
+    async def drained(self: Together[Any, Any]) -> None:
+        nonlocal begun
+        if self._name == name and not begun:
+            begun = True
+            async with asyncio.timeout(60):
+                while len(self._waiting) < MANY:
+                    await asyncio.sleep(0.005)
+        await drain(self)
+
+    monkeypatch.setattr(Together, "_drain", drained)
+
+
 def stored(live: LiveWorld) -> dict[str, str]:
     return live.store.read_sync(lambda s: {row.id: row.name for row in s.execute(select(Job.id, Job.name))})
 
 
-async def test_a_flood_costs_few_transactions_and_everybody_has_a_job(live: LiveWorld) -> None:
+async def test_a_flood_costs_few_transactions_and_everybody_has_a_job(
+    live: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await live.poll()
+    gather_first(monkeypatch, "intake")
     commits = 0
 
     def counted(_: Any) -> None:
@@ -162,6 +182,7 @@ async def test_a_flood_is_looked_at_together_and_what_is_wrong_with_one_is_told_
     live: LiveWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await live.poll()
+    gather_first(monkeypatch, "submissions")
     looks, reads = 0, 0
     check, read_from = output.check_output, live.store._read
 
