@@ -43,11 +43,11 @@ async def prepare(where: Path, jobs: int, waiting: int) -> LiveWorld:
     live = LiveWorld(where, store)
     live.batch.total, live.batch.free = max(1, jobs) * RANKS, 0
     ids = [await live.submit(RANKS, WALLTIME_S, rounds=1) for _ in range(jobs + waiting)]
-    for _ in range(jobs + waiting):  # submissions are few a turn
-        await live.act()
-        if len(live.batch.jobs) == jobs + waiting:
-            break
-    await live.poll(1.0)
+    while len(live.batch.jobs) < jobs + waiting:  # submissions are few a turn
+        before = len(live.batch.jobs)
+        await live.poll(1.0)
+        if len(live.batch.jobs) == before:
+            raise RuntimeError(f"{before} of {jobs + waiting} jobs were submitted")
     for id in ids[:jobs]:
         await live.arrive(f"{id}.0")
     await live.work()
