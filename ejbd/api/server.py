@@ -25,7 +25,7 @@ from ejbd.api.auth import Peer
 from ejbd.api.connections import Handshake, owner_of, party_of
 from ejbd.api.ports import KeptPorts
 from ejbd.api.shares import ADMINISTRATORS, Shares, Use
-from ejbd.api.sockets import make_tcp_socket, make_unix_socket, take_handed_sockets
+from ejbd.api.sockets import Door, make_tcp_socket, make_unix_socket, take_handed_sockets
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import PORTS, TLS_PORT
@@ -283,7 +283,7 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     servers = [_Server(_config(app, by_socket, settings)), _Server(_config(app, tcp, settings))]
     servers += [_Server(_config(app, tcp, settings, tls)) for _ in urls[1:]]
     tasks = [
-        asyncio.create_task(server.serve(sockets=[sock]), name=f"api-{name}")
+        asyncio.create_task(server.serve(sockets=[Door(fileno=sock.detach())]), name=f"api-{name}")
         for name, server, sock in zip(("unix", "tcp", "tls"), servers, sockets, strict=False)
     ]
     tls_url = urls[1].replace("http:", "https:") if len(urls) > 1 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -13,8 +14,23 @@ from ejbd.files.paths import LONGEST_SOCKET_PATH
 from ejbd.files.tcpports import is_port_of_any_user
 
 FIRST_HANDED = 3  # the descriptor
+ACCEPTED_AT_ONCE = 8  # connections
 
 log = structlog.get_logger(__name__)
+
+
+class Door(socket.socket):
+    """A listening socket that gives a few connections at a time. The event loop would take all that wait in one go, a
+    thousand of one user's, and do nothing else meanwhile."""
+
+    _taken = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises BlockingIOError where none waits, and now and then where some do."""
+        self._taken = (self._taken + 1) % (ACCEPTED_AT_ONCE + 1)
+        if not self._taken:
+            raise BlockingIOError
+        return super().accept()
 
 
 def take_handed_sockets() -> dict[object, socket.socket]:

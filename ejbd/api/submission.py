@@ -7,7 +7,6 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from weakref import WeakValueDictionary
 
 from ejbd.api.access.allowance import Allowances
 from ejbd.api.access.groups import refuse_another_group
@@ -16,6 +15,7 @@ from ejbd.api.models import JobCreated, JobSubmission, OverridesBody
 from ejbd.api.port import ManagerPort
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.spec import WITH_FIELDS
+from ejbd.store.turns import UserTurns
 
 _LONG_TEXT = 16_384  # characters, below a millisecond or two
 
@@ -31,14 +31,11 @@ class LongTexts:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="submission-reader")
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = UserTurns(1)
 
     async def read(self, user: str, body: JobSubmission) -> tuple[Reading, str]:
         """As :func:`read_submission`."""
-        turn = self._turns.get(user)
-        if turn is None:
-            turn = self._turns[user] = asyncio.Lock()
-        async with turn:
+        async with self._turns.of(user):
             return await asyncio.get_running_loop().run_in_executor(self._threads, _read, body)
 
 

@@ -5,10 +5,8 @@ What cannot be proved gets an answer without a proof, which no worker believes (
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import OrderedDict
-from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +20,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager.protocol import proofs
 from ejbd.manager.protocol.proofs import Claim
 from ejbd.manager.protocol.worker_models import PROTOCOL
+from ejbd.store.turns import UserTurns
 
 PREFIX = "/v1/worker/"
 MOST_BYTES = 2 << 20  # of a request: a worker sends what is more one report at a time
@@ -37,7 +36,7 @@ class WorkerDoor:
         self.most = min(max_body_bytes, MOST_BYTES)
         self.sessions = proofs.Sessions()
         self._proved_before: OrderedDict[str, str] = OrderedDict()
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = UserTurns(AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
@@ -72,10 +71,7 @@ class WorkerDoor:
         if not body:  # it waits for work
             await self.app(scope, _Again(body, receive), answer)
             return
-        turn = self._turns.get(claim.subjob)
-        if turn is None:
-            turn = self._turns[claim.subjob] = asyncio.Semaphore(AT_ONCE)
-        async with turn:
+        async with self._turns.of(claim.subjob):
             await self.app(scope, _Again(body, receive), answer)
 
     async def _body(self, receive: Receive, allowances: Allowances, sender: str) -> bytes | None:
