@@ -8,8 +8,8 @@ Both use the unix socket. Looks with mallory and without take turns in rounds. T
 and slowest of all rounds, without and with mallory, and what was answered to mallory. `--ended`: mallory has so many
 jobs that have ended. `--only`: rows in which one of these words stands.
 
-Others use this machine, and mallory's client is no part of the question. So that client has the lowest priority
-(`nice`), and the daemon and alice's client have a high one. Commands of the batch system have the ordinary one.
+Others use this machine, and mallory's client is no part of the question. So the daemon and alice's client have a high
+priority (`nice`), and all else the ordinary one.
 It has to run as root, which may become another user.
 """
 
@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -140,6 +141,15 @@ def again(*requests: bytes) -> Callable[[], Iterator[bytes]]:
             yield from requests
 
     return each
+
+
+def prioritize(pid: int, nice: int) -> None:
+    """A process with its threads, and its whole session, beside which Linux counts no other's processes."""
+    for task in psutil.Process(pid).threads():
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, task.id, nice)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 Attack = Callable[[Client], Awaitable[object]]
@@ -286,11 +296,12 @@ ATTACKS: dict[str, Attack] = {
 
 
 def as_mallory(user: str, work: Callable[[], None]) -> multiprocessing.Process:
-    """In a process of that user's, with the lowest priority."""
+    """In a process of that user's, in a session of its own."""
 
     def run() -> None:
         found = pwd.getpwnam(user)
-        os.nice(19)
+        os.setsid()
+        prioritize(os.getpid(), 0)
         os.setgroups([])
         os.setgid(found.pw_gid)
         os.setuid(found.pw_uid)
@@ -466,8 +477,7 @@ def begun(options: argparse.Namespace) -> Iterator[tuple[Site, Target, Connectio
         site.daemon.start()
         try:
             assert site.daemon.process is not None
-            for task in psutil.Process(site.daemon.process.pid).threads():
-                os.setpriority(os.PRIO_PROCESS, task.id, PRIORITY)
+            prioritize(site.daemon.process.pid, PRIORITY)
             home = str(users.home(users.mallory))
             as_user(users.mallory, ["sh", "-c", f"cd {home} && mkdir -p t && for n in $(seq 40); do ln -s . t/$n; done"])
             token = site.ask(users.mallory, "POST", "/v1/tokens", {"scope": "submit"})[1]["token"]
@@ -478,7 +488,7 @@ def begun(options: argparse.Namespace) -> Iterator[tuple[Site, Target, Connectio
             ours, theirs = multiprocessing.Pipe()
             child = os.fork()
             if not child:
-                os.nice(PRIORITY)
+                prioritize(os.getpid(), PRIORITY)
                 found = pwd.getpwnam(users.alice)
                 os.setgroups([])
                 os.setgid(found.pw_gid)

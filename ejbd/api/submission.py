@@ -33,10 +33,10 @@ class LongTexts:
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="submission-reader")
         self._turns = UserTurns(1)
 
-    async def read(self, user: str, body: JobSubmission) -> tuple[Reading, str]:
+    async def read(self, user: str, body: JobSubmission, hashed: bool = True) -> tuple[Reading, str]:
         """As :func:`read_submission`."""
         async with self._turns.of(user):
-            return await asyncio.get_running_loop().run_in_executor(self._threads, _read, body)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, _read, body, hashed)
 
 
 _LONG_TEXTS = LongTexts()
@@ -75,16 +75,18 @@ def _text(value: str | float) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-async def read_submission(body: JobSubmission, user: str) -> tuple[Reading, str]:
-    """The user's job as it is understood, and the body's :func:`request_hash`; what is long is read off the event loop.
+async def read_submission(body: JobSubmission, user: str, hashed: bool = True) -> tuple[Reading, str]:
+    """The user's job as it is understood, and the body's :func:`request_hash` where it is wanted. What is long is read
+    off the event loop.
 
     Raises EjbError (INVALID) for what could not be run in any way.
     """
-    return _read(body) if _characters(body) <= _LONG_TEXT else await _LONG_TEXTS.read(user, body)
+    short = _characters(body) <= _LONG_TEXT
+    return _read(body, hashed) if short else await _LONG_TEXTS.read(user, body, hashed)
 
 
-def _read(body: JobSubmission) -> tuple[Reading, str]:
-    return read(request_of(body)), request_hash(body)
+def _read(body: JobSubmission, hashed: bool = True) -> tuple[Reading, str]:
+    return read(request_of(body)), request_hash(body) if hashed else ""
 
 
 def _characters(body: JobSubmission) -> int:

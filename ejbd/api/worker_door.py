@@ -5,13 +5,14 @@ What cannot be proved gets an answer without a proof, which no worker believes (
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import OrderedDict
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ejbd.api.access.allowance import Allowances
+from ejbd.api.access.allowance import SMALL_BYTES, Allowances
 from ejbd.api.access.tokenproofs import target_of
 from ejbd.api.port import ManagerPort
 from ejbd.api.problems import problem
@@ -76,22 +77,21 @@ class WorkerDoor:
 
     async def _body(self, receive: Receive, allowances: Allowances, sender: str) -> bytes | None:
         parts: list[bytes] = []
-        length = held = 0
-        try:
+        length = 0
+        async with contextlib.AsyncExitStack() as turn:
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
                     return None
+                is_large = length > SMALL_BYTES
                 parts.append(message.get("body", b""))
                 length += len(parts[-1])
                 if length > self.most:
                     raise EjbError(Code.TOO_LARGE, f"the body of a request may have {self.most} bytes at most")
-                allowances.hold_body(sender, len(parts[-1]))
-                held = length
+                if length > SMALL_BYTES and not is_large:
+                    await turn.enter_async_context(allowances.large.of(sender))
                 if not message.get("more_body", False):
                     return b"".join(parts)
-        finally:
-            allowances.drop_body(sender, held)
 
     async def _proved(self, scope: Scope) -> tuple[Claim, str]:
         headers = Headers(scope=scope)

@@ -25,6 +25,7 @@ from ejbd.api.shares import mark_as_stream
 from ejbd.config import Limits
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Job, Workflow
+from ejbd.store.turns import UserTurns
 from ejbd.wire.rights import Role
 from ejbd.wire.states import JobState, WorkflowState
 
@@ -32,7 +33,8 @@ BURST_S = 10.0  # so many seconds' worth of requests may come at once
 COUNTED_S = 2.0  # for how long a count of waiting jobs is gone by, with what has been added since
 WAIT_S = 60.0  # after which a user with too many waiting jobs, or streams, may try again
 MOST_KNOWN = 10_000
-MOST_BODIES = 4  # of the largest size that one user, or the workers of one subjob, may have under way
+SMALL_BYTES = 64 * 1024  # of each body are read as they come
+LARGE_AT_ONCE = 2  # longer bodies of one user, or of the workers of one subjob, that are read and dealt with at a time
 _NOT_STARTED = (JobState.RECEIVED, JobState.WAITING)
 
 
@@ -77,7 +79,7 @@ class Allowances:
         self._limits = limits
         self._rates = Rates(limits.user_requests_per_s)
         self._streams: Counter[str] = Counter()
-        self._body_bytes: Counter[str] = Counter()
+        self.large = UserTurns(LARGE_AT_ONCE)  # for requests with more than `SMALL_BYTES`
         self._waiting: dict[str, _Waiting] = {}
 
     def request(self, caller: Principal) -> None:
@@ -95,20 +97,6 @@ class Allowances:
         if caller.role is not Role.ADMIN and self._streams[caller.user] >= most:
             hint = "one stream, GET /v1/events/stream, has the events of all your jobs"
             raise too_many(f"{caller.user} has {most} streams open already", WAIT_S, hint)
-
-    def hold_body(self, sender: str, more_bytes: int) -> None:
-        """Of a body that is being read so much more has come. Raises EjbError (TOO_MANY) above `MOST_BODIES`."""
-        most = MOST_BODIES * self._limits.max_body_bytes
-        if self._body_bytes[sender] + more_bytes > most:
-            what = f"requests of {sender} that are under way have {most} bytes"
-            raise too_many(what, 1, "send large requests one after the other")
-        self._body_bytes[sender] += more_bytes
-
-    def drop_body(self, sender: str, all_bytes: int) -> None:
-        """Its request is over."""
-        self._body_bytes[sender] -= all_bytes
-        if self._body_bytes[sender] <= 0:
-            del self._body_bytes[sender]
 
     @contextlib.contextmanager
     def stream(self, user: str) -> Iterator[None]:
