@@ -37,7 +37,7 @@ from ejbd.store.turns import ASKER, UserTurns
 
 BATCH = 64  # functions that share one commit
 READERS = 4
-READERS_OF_ONE = READERS // 2  # threads that one user's requests have at a time
+READERS_OF_ONE = 1  # threads that one user's requests have at a time: most of a read is computing
 WRITES_OF_ONE = 8  # functions of one user's requests that wait for the writer at a time
 
 T = TypeVar("T")
@@ -125,8 +125,8 @@ class Store:
         return self._enqueue(fn).result()
 
     async def read(self, fn: Callable[[Session], T]) -> T:
-        """Run `fn` in a thread on one snapshot of what is committed. It cannot change anything. One user's requests have
-        half of the threads at most."""
+        """Run `fn` in a thread on one snapshot of what is committed. It cannot change anything. Of one user's requests
+        one is carried out at a time."""
         async with self._reads.of(ASKER.get()):
             self._refuse_if_closed()
             return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, fn)

@@ -39,11 +39,13 @@ _NOT_STARTED = (JobState.RECEIVED, JobState.WAITING)
 
 
 class Rates:
-    """Requests by user: a bucket each, which fills by `per_s` a second up to ten seconds' worth."""
+    """Requests by user: a bucket each, which fills by `per_s` a second up to `at_once` (ten seconds' worth)."""
 
-    def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, per_s: float, clock: Callable[[], float] = time.monotonic, at_once: float | None = None
+    ) -> None:
         self._per_s = per_s
-        self._most = max(1.0, per_s * BURST_S)
+        self._most = max(1.0, per_s * BURST_S if at_once is None else at_once)
         self._clock = clock
         self._left: dict[str, tuple[float, float]] = {}
 
@@ -116,11 +118,17 @@ class Allowances:
         """
         if caller.role is Role.ADMIN:
             return
+        self.script(caller, body)
+        await self._one_more(caller, manager)
+
+    def script(self, caller: Principal, body: JobSubmission) -> None:
+        """Raises EjbError (TOO_LARGE) for a script that no job may have."""
+        if caller.role is Role.ADMIN:
+            return
         most = self._limits.user_script_bytes
         if body.script is not None and len(body.script) > most // 4 and len(body.script.encode()) > most:
             hint = "a script starts programs; leave data in files of their own"
             raise EjbError(Code.TOO_LARGE, f"a script may have {most} bytes at most", where="body.script", hint=hint)
-        await self._one_more(caller, manager)
 
     async def workflow(self, caller: Principal, manager: ManagerPort) -> None:
         """One more workflow, which counts as a waiting job until it is over. Raises EjbError (TOO_MANY)."""
