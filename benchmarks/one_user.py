@@ -24,13 +24,12 @@ import os
 import pwd
 import random
 import signal
-import socket
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +235,7 @@ def large_bodies(client: Client) -> Awaitable[object]:
 
 
 def long_scripts(client: Client) -> Awaitable[object]:
-    lines = '#!/bin/bash\n#SBATCH -n 2 -t 5\n' + 'echo "step of \\"run\\"" >> "$LOG"\n' * 110_000
+    lines = "#!/bin/bash\n#SBATCH -n 2 -t 5\n" + 'echo "step of \\"run\\"" >> "$LOG"\n' * 110_000
     return many(16, lambda _: post("/v1/jobs/plan", {"cwd": "/", "env": {}, "script": lines}))(client)
 
 
@@ -258,7 +257,8 @@ async def stopped_sessions(client: Client) -> None:
 
 
 def workflows(client: Client) -> Awaitable[object]:
-    plan = "workflow: {stages: {a: {command: 'true', tasks: 1, walltime: 1, inputs: ['t/*/*/*/*/*/*/nomatch'], elastic: false}}}"
+    stage = "{command: 'true', tasks: 1, walltime: 1, inputs: ['t/*/*/*/*/*/*/nomatch'], elastic: false}"
+    plan = f"workflow: {{stages: {{a: {stage}}}}}"
     return many(8, lambda target: post("/v1/workflows", {"plan": plan, "cwd": target.home, "env": {}}))(client)
 
 
@@ -295,7 +295,7 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-def as_mallory(user: str, work: Callable[[], None]) -> multiprocessing.Process:
+def as_mallory(user: str, work: Callable[[], None]) -> BaseProcess:
     """In a process of that user's, in a session of its own."""
 
     def run() -> None:
@@ -321,7 +321,7 @@ def attack_on(target: Target, name: str, told: Connection) -> None:
     async def run() -> dict[str, int]:
         client = Client(target)
         work = asyncio.ensure_future(ATTACKS[name](client))
-        while not told.poll() and not work.done():
+        while not told.poll() and not work.done():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         if work.done():
             await work
@@ -408,8 +408,8 @@ def fill(site: Site, ended: int) -> None:
         for ordinal in range(2):
             subjobs.append(
                 {"id": f"{id}.{ordinal}", "job_id": id, "ordinal": ordinal, "role": "placeholder", "state": "completed",
-                 "tag": f"ejb-{id}.{ordinal}", "batch_id": None, "processors": 2, "walltime_s": 600.0, "usable_s": 600.0,
-                 "created_s": end_s - 900, "start_s": end_s - 600, "end_s": end_s, "nodes": ["n1"]}
+                 "tag": f"ejb-{id}.{ordinal}", "batch_id": None, "processors": 2, "walltime_s": 600.0,
+                 "usable_s": 600.0, "created_s": end_s - 900, "start_s": end_s - 600, "end_s": end_s, "nodes": ["n1"]}
             )  # fmt: skip
         events += [{"at_s": end_s, "job_id": id, "kind": "job.received", "data": {"queue": "default"}}] * 4
 
@@ -479,7 +479,9 @@ def begun(options: argparse.Namespace) -> Iterator[tuple[Site, Target, Connectio
             assert site.daemon.process is not None
             prioritize(site.daemon.process.pid, PRIORITY)
             home = str(users.home(users.mallory))
-            as_user(users.mallory, ["sh", "-c", f"cd {home} && mkdir -p t && for n in $(seq 40); do ln -s . t/$n; done"])
+            as_user(
+                users.mallory, ["sh", "-c", f"cd {home} && mkdir -p t && for n in $(seq 40); do ln -s . t/$n; done"]
+            )
             token = site.ask(users.mallory, "POST", "/v1/tokens", {"scope": "submit"})[1]["token"]
             own = [site.submit(user, "sleep", "60", ntasks=1, elastic="off") for user in (users.alice, users.mallory)]
             url = str(site.daemon.client.get("/v1/health").json().get("url", ""))

@@ -47,8 +47,9 @@ class Guard:
     """Reads the bodies of users that are known and may use the route, and none that is larger than the route can need.
 
     A body is bounded: by `max_body_bytes` for jobs, 2 MiB for workers' reports, 256 KiB for a token that only reads,
-    64 KiB for the rest. Of one user's longer ones two are read at a time. Above that it is refused, by its stated length without reading it and otherwise when it passes
-    that. A bug is answered with a problem document that tells nothing about the inside; the log has it all.
+    64 KiB for the rest. Of one user's longer ones two are read at a time. Above its bound a body is refused, by its
+    stated length without reading it and otherwise when it passes that. A bug is answered with a problem document that
+    tells nothing about the inside; the log has it all.
     """
 
     def __init__(self, app: ASGIApp, manager: ManagerPort) -> None:

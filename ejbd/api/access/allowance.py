@@ -41,9 +41,7 @@ _NOT_STARTED = (JobState.RECEIVED, JobState.WAITING)
 class Rates:
     """Requests by user: a bucket each, which fills by `per_s` a second up to `at_once` (ten seconds' worth)."""
 
-    def __init__(
-        self, per_s: float, clock: Callable[[], float] = time.monotonic, at_once: float | None = None
-    ) -> None:
+    def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic, at_once: float | None = None) -> None:
         self._per_s = per_s
         self._most = max(1.0, per_s * BURST_S if at_once is None else at_once)
         self._clock = clock
