@@ -21,7 +21,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager.protocol import proofs
 from ejbd.manager.protocol.proofs import Claim
 from ejbd.manager.protocol.worker_models import PROTOCOL
-from ejbd.store.turns import UserTurns
+from ejbd.store.turns import ASKER, UserTurns
 
 PREFIX = "/v1/worker/"
 MOST_BYTES = 2 << 20  # of a request: a worker sends what is more one report at a time
@@ -67,6 +67,7 @@ class WorkerDoor:
             return
         state = scope.setdefault("state", {})
         state["subjob"] = claim.subjob
+        ASKER.set(WORKERS + claim.subjob)  # its reads and writes take turns with those of others
         if (connection := state.get("connection")) is not None:
             connection.is_of(WORKERS + claim.subjob)
         if not body:  # it waits for work

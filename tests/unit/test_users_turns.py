@@ -84,7 +84,7 @@ async def test_checks_of_one_users_jobs_leave_a_turn_to_others(tmp_path: Path, s
     live = ManyWorld(tmp_path, store, elasticity=Elasticity.OFF)
     begun, over, shown = asyncio.Event(), asyncio.Event(), list[str]()
 
-    async def check(identity: Identity, request: SubmitRequest, limit_s: float) -> None:
+    async def check(identity: Identity, request: SubmitRequest, timeout_s: float) -> None:
         shown.append(identity.user)
         begun.set()
         if identity.user == "mallory":
