@@ -2,15 +2,15 @@
 
     python benchmarks/one_user.py [--only WORDS] [--rounds 3] [--requests 100] [--ended 5000]
 
-A real daemon for many users (`identity = "helper"`), in front of a real Slurm whose processors are all held. Mallory
-does one thing as fast as it goes. Meanwhile alice asks for one of her jobs, and submits one for every five such looks.
-Both use the unix socket. Looks with mallory and without take turns in rounds. Told are alice's median, 99th percentile
-and slowest of all rounds, without and with mallory, and what was answered to mallory. `--ended`: mallory has so many
-jobs that have ended. `--only`: rows in which one of these words stands.
+A real daemon for many users (`identity = "helper"`) stands in front of a real Slurm, and all processors there are
+held. Mallory does one thing as fast as it goes. Meanwhile alice asks for one job of alice's, and submits one for every
+five such looks. Each of these requests has a connection of its own, by the unix socket. Looks with mallory and without
+take turns in rounds. Told are alice's median, 99th percentile and slowest of all rounds, without and with mallory, and
+what was answered to mallory. `--ended`: mallory has so many jobs that have ended. `--only`: rows in which one of these
+words stands.
 
 Others use this machine, and mallory's client is no part of the question. So the daemon and alice's client have a high
-priority (`nice`), and all else the ordinary one.
-It has to run as root, which may become another user.
+priority (`nice`), and all else the ordinary one. It has to run as root, which may become another user.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from weakref import WeakValueDictionary
 
 ASKER: ContextVar[str] = ContextVar("asker", default="")
-"""The user whose request is carried out; "": the daemon's own work, or an administrator's, which has no bound."""
+"""The user that a request which is carried out is of. "": the daemon's own work, or an administrator's: no bound."""
 
 
 class UserTurns:

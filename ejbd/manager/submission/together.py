@@ -39,7 +39,7 @@ class Together(Generic[Q, A]):
         return await future
 
     def _next(self) -> tuple[Q, asyncio.Future[A]]:
-        """That of the user whose turn it is; that user's next one comes behind one of each other's."""
+        """The first of the next user in turn; the second of that user comes behind one of each other's."""
         user, own = self._waiting.popitem(last=False)
         first = own.popleft()
         if own:
