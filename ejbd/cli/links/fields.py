@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from ejbd.cli.links.rows import Row, without_tag
 from ejbd.cli.links.states import LIVING, SHORT, word_recorded
-from ejbd.wire.hostlists import fold
 from ejbd.wire.states import JobState
 
 NONE = "(null)"
@@ -150,7 +149,11 @@ def end(row: Row, unknown: str = UNKNOWN) -> str:
 
 def nodes(row: Row) -> str:
     """`n[1-2]`; empty while it has none."""
-    return fold(row.job["nodes"])
+    if not (nodes := row.job["nodes"]):
+        return ""
+    from ejbd.wire.hostlists import fold  # it takes as long to load as all the rest
+
+    return fold(nodes)
 
 
 def reason(row: Row) -> str:
