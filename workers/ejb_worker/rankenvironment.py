@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping
 
 from .engines.base import EpochContext
 from .place import Place
-from .settings import Subjob, site_variables
+from .settings import LAUNCHER_VARIABLES, Subjob, site_variables
 from .watching import progress_file
 
 # Of the script's own world, not of the ranks'.
@@ -65,7 +65,9 @@ def launchers_environment(env: Dict[str, str], more: Dict[str, str]) -> Dict[str
     plain = {
         name: value
         for name, value in env.items()
-        if not name.startswith(_BATCH_SYSTEMS) and name not in ("EJB_RANK", "EJB_PROCESSOR", "EJB_PROCESSOR_FILE")
+        if not name.startswith(_BATCH_SYSTEMS)
+        and name not in LAUNCHER_VARIABLES
+        and name not in ("EJB_RANK", "EJB_PROCESSOR", "EJB_PROCESSOR_FILE")
     }
     plain.update({str(name): str(value) for name, value in more.items()})
     return plain
