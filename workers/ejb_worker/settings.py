@@ -21,6 +21,9 @@ _OF_THE_SITE = (
     "TMPDIR",
 )
 
+# What Slurm (since 23.02) says of the batch job in which a script runs. Ranks have it of their script.
+OF_THE_BATCH_JOB = ("SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME", "SLURM_OOM_KILL_STEP")
+
 _DEVICES = (
     "CUDA_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
