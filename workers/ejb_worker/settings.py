@@ -34,7 +34,7 @@ _DEVICES = (
     "SLURM_STEP_GPUS",
 )
 
-# By these Slurm (since 23.11) makes mpirun start its daemons with srun: each, and the variable whose user chose another.
+# Since 23.11 Slurm makes mpirun start its daemons by srun so: each, and the variable by which a user chooses another.
 LAUNCHER_VARIABLES = {
     "HYDRA_BOOTSTRAP": "HYDRA_BOOTSTRAP",
     "HYDRA_LAUNCHER_EXTRA_ARGS": "HYDRA_BOOTSTRAP",
