@@ -29,7 +29,8 @@ LASTS_S = 120.0
 _OWN = re.compile(
     r"(array)?jobid|jobarrayid|jobidraw|.*time|time(used|left)|pending.*|priority.*|elapsed.*|cputime.*|.*cpu|planned.*|reserved|resv.*"
     r"|submit(line)?|start|end|eligible|dbindex|lastschedeval|allocsid|tresusage.*|schednodes|.*node(list|s|)|batchhost"
-    r"|reasonlist|flags|sluid|selectjobinfo|command|max.*|ave.*|min(cpu|vm|pages).*|consumed.*|derived.*|extra|dependency"
+    r"|reasonlist|flags|sluid|selectjobinfo|command|max.*|ave.*|min(cpu|vm|pages).*|consumed.*|derived.*|extra"
+    r"|dependency"
 )
 # What an elastic job has of its own: docs/scripts.md says what is not told of it.
 _ELASTIC = re.compile(r"requeue|stdout|stderr|.*comment|restart.*|ntper.*|network|batchflag|nice|std(out|err)")

@@ -64,18 +64,19 @@ _OF_SACCT = """
 Account:10 AdminComment:15 AllocCPUS:10 AllocNodes:10 AllocTRES:10 AssocID:7 AveCPU:10 AveCPUFreq:10 AveDiskRead:14
 AveDiskWrite:14 AvePages:10 AveRSS:10 AveVMSize:10 BlockID:16 Cluster:10 Comment:14 Constraints:19 ConsumedEnergy:14
 ConsumedEnergyRaw:17 Container:19 CPUTime:10 CPUTimeRAW:10 DBIndex:-10 DerivedExitCode:15 Elapsed:10 ElapsedRaw:10
-Eligible:19 End:19 ExitCode:8 Extra:14 FailedNode:8 Flags:19 GID:6 Group:9 JobID:-12 JobIDRaw:-12 JobName:10
-Layout:9 Licenses:10 MaxDiskRead:12 MaxDiskReadNode:15 MaxDiskReadTask:15 MaxDiskWrite:12 MaxDiskWriteNode:16
+Eligible:19 End:19 ExitCode:8 Extra:14 FailedNode:8 Flags:19 GID:6 Group:9 JobID:-12 JobIDRaw:-12 JobName:10 Layout:9
+Licenses:10 MaxDiskRead:12 MaxDiskReadNode:15 MaxDiskReadTask:15 MaxDiskWrite:12 MaxDiskWriteNode:16
 MaxDiskWriteTask:16 MaxPages:8 MaxPagesNode:12 MaxPagesTask:14 MaxRSS:10 MaxRSSNode:10 MaxRSSTask:10 MaxVMSize:10
 MaxVMSizeNode:14 MaxVMSizeTask:14 McsLabel:12 MinCPU:10 MinCPUNode:10 MinCPUTask:10 NCPUS:10 NNodes:8 NodeList:15
 NTasks:8 Partition:10 Planned:10 PlannedCPU:10 PlannedCPURAW:13 Priority:10 QOS:10 QOSRAW:6 QOSREQ:10 Reason:22
 ReqCPUFreq:10 ReqCPUFreqGov:13 ReqCPUFreqMax:13 ReqCPUFreqMin:13 ReqCPUS:8 ReqMem:10 ReqNodes:8 ReqReservation:20
-ReqTRES:10 Reservation:20 ReservationId:8 Reserved:10 Restarts:8 ResvCPU:10 ResvCPURAW:10 SegmentSize:11 SLUID:14 Start:19 State:10
-StdErr:20 StdIn:20 StdOut:20 Submit:19 SubmitLine:20 Suspended:10 SystemComment:15 SystemCPU:10 Timelimit:10 TimelimitRaw:10
-TotalCPU:10 TRESUsageInAve:14 TRESUsageInMax:14 TRESUsageInMaxNode:18 TRESUsageInMaxTask:18 TRESUsageInMin:14
-TRESUsageInMinNode:18 TRESUsageInMinTask:18 TRESUsageInTot:14 TRESUsageOutAve:15 TRESUsageOutMax:15
-TRESUsageOutMaxNode:19 TRESUsageOutMaxTask:19 TRESUsageOutMin:15 TRESUsageOutMinNode:19 TRESUsageOutMinTask:19
-TRESUsageOutTot:15 UID:6 User:9 UserCPU:10 WCKey:10 WCKeyID:10 WorkDir:20
+ReqTRES:10 Reservation:20 ReservationId:8 Reserved:10 Restarts:8 ResvCPU:10 ResvCPURAW:10 SegmentSize:11 SLUID:14
+Start:19 State:10 StdErr:20 StdIn:20 StdOut:20 Submit:19 SubmitLine:20 Suspended:10 SystemComment:15 SystemCPU:10
+Timelimit:10 TimelimitRaw:10 TotalCPU:10 TRESUsageInAve:14 TRESUsageInMax:14 TRESUsageInMaxNode:18
+TRESUsageInMaxTask:18 TRESUsageInMin:14 TRESUsageInMinNode:18 TRESUsageInMinTask:18 TRESUsageInTot:14
+TRESUsageOutAve:15 TRESUsageOutMax:15 TRESUsageOutMaxNode:19 TRESUsageOutMaxTask:19 TRESUsageOutMin:15
+TRESUsageOutMinNode:19 TRESUsageOutMinTask:19 TRESUsageOutTot:15 UID:6 User:9 UserCPU:10 WCKey:10 WCKeyID:10
+WorkDir:20
 """
 
 
