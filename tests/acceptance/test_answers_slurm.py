@@ -191,7 +191,7 @@ say scancel 999999
 say scancel -A nosuch -w n9 -n "$1"
 say sbatch -Q -n1 -t1 -o /dev/null --wrap true
 say sbatch --bogus --wrap true 2>/dev/null
-echo n | say scancel -i $runs
+yes n 2>/dev/null | say scancel -i $runs  # newer Slurms ask on and on at the end of input
 scontrol show job $held | grep -E '^ *(Command|Comment|WorkDir|StdOut)='
 scontrol write batch_script $runs -
 say scancel -p batch -q normal -t R $runs
