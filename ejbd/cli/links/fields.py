@@ -209,10 +209,17 @@ def derived(row: Row) -> str:
     return f"0:{code - 128}" if code > 128 else f"{code}:0"
 
 
-def _wait_status(code: str) -> int:
-    """`CODE:SIGNAL` as wait(2) has it."""
-    ended, _, signal = code.partition(":")
-    return int(ended) << 8 | int(signal)
+def wait_status(code: str) -> int:
+    """`CODE:SIGNAL` as wait(2) has it. Before 23.02 squeue told the latter itself. 0 for what is neither."""
+    ended, colon, signal = code.partition(":")
+    if not (ended.isdigit() and (signal.isdigit() or not colon)):
+        return 0
+    return int(ended) << 8 | int(signal) if colon else int(ended)
+
+
+def _as_squeue_has_it(row: Row) -> str:
+    code = exit_code(row)
+    return code if ":" in row.slurm.get("exit_code", "") else str(wait_status(code))
 
 
 def uid(row: Row) -> str:
@@ -277,8 +284,8 @@ _SQUEUE: Mapping[str, Callable[[Row], str]] = {
     "reason": reason,
     "reasonlist": where,
     "dependency": dependency,
-    "exit_code": lambda row: str(_wait_status(exit_code(row))),
-    "derivedec": lambda row: str(_wait_status(derived(row))),
+    "exit_code": _as_squeue_has_it,
+    "derivedec": lambda row: str(wait_status(derived(row))),
     "workdir": lambda row: _file(row, "cwd"),
     "command": lambda row: " ".join(filter(None, [row.detail.get("script"), *row.detail.get("command", ())])) or NONE,
     "stdout": lambda row: _file(row, "output"),
