@@ -75,7 +75,7 @@ def test_what_dmtcp_refuses_something_ends_as_without_it(tmp_path: Path) -> None
         daemon.wait_event(job, "epoch.running", 2)
         events = ended_well(daemon, job, mine, 20)
         (told,) = [e["data"] for e in events if e["kind"] == "job.not-movable"]
-        assert (told["how"], told["reason"][6:]) == ("start", " asked for inotify, which DMTCP does not let it have")
+        assert (told["how"], told["reason"][6:]) == ("start", " asked for inotify, which DMTCP does not let it have")  # type: ignore[index]
         assert "rank.failed" not in {e["kind"] for e in events} and "DMTCP" not in (mine / "out").read_text()
         nothing_left(daemon, site, job)
         bare, mine = begun(daemon, tmp_path, "environment of its own")
