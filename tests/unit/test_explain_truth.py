@@ -137,7 +137,6 @@ SENTENCES: list[tuple[str, Callable[[Facts], bool]]] = [
     (r"  is cut off: ", lambda f: f.is_cut_off),
     (r"passed through as an ordinary job", lambda f: not f.job.elastic),
     (r"^(?:running|waiting).*: the application cannot be moved", lambda f: f.runs and not f.movable),
-    (r"^running[^;]*: no processor can be used now", lambda f: f.runs and not f.full_width),
     (r"^waiting[^;]*: no processor can be used now", lambda f: not f.job.members and not f.awaited),
     (r"^waiting[^;]*: no slot carries the job to its end", lambda f: f.is_cut_off and not f.job.members),
     (r"that came to nothing", lambda f: f.job.state == "waiting" and not f.awaited and f.job.not_before_s > f.now_s),
