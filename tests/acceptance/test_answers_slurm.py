@@ -191,12 +191,24 @@ say scancel 999999
 say scancel -A nosuch -w n9 -n "$1"
 say sbatch -Q -n1 -t1 -o /dev/null --wrap true
 say sbatch --bogus --wrap true 2>/dev/null
+for line in -pnope -tabc -n0 -N900-800 -N700 -a900-800 -dnonsense -wnope --mem=abc -bnever --gres=no:900; do
+    say sbatch $line --wrap true
+done
+named=$(sub -H -J before --wckey=mine --wrap true)
+say scontrol update jobid=$named name=$1.new
+for name in $1.new before; do say squeue -h -n $name -o '%j %w'; done
+scontrol show job $named | grep -o 'JobName=.*'
+for line in --name=before --wckey=other --wckey=mine; do
+    say scancel $line -t PENDING
+    [ $line = --wckey=mine ] || say squeue -h -j $named -o %T
+done
+soon '! squeue -h -j $named -o %T 2>/dev/null | grep -q PENDING'
 yes n 2>/dev/null | say scancel -i $runs  # newer Slurms ask on and on at the end of input
 scontrol show job $held | grep -E '^ *(Command|Comment|WorkDir|StdOut)='
 scontrol write batch_script $runs -
 say scancel -p batch -q normal -t R $runs
 soon '! squeue -h -j $runs -o %T 2>/dev/null | grep -q RUNNING'
-echo "$ended $killed $held $runs $read_" >&3
+echo "$ended $killed $held $runs $read_ $named" >&3
 """
 
 
@@ -217,7 +229,7 @@ def test_small_tries_answer_as_slurms_commands_do(site: Site, cluster: SlurmClus
     for how, process in running.items():
         text = process.communicate(timeout=240)[0]
         ids = (tmp_path / f"{how}.ids").read_text().split()
-        for name, id in zip(("ENDED", "KILLED", "HELD", "RUNS", "READ"), ids, strict=True):
+        for name, id in zip(("ENDED", "KILLED", "HELD", "RUNS", "READ", "NAMED"), ids, strict=True):
             text = re.sub(rf"(?<!rc=)\b{id}\b", name, text)
         said[how] = re.sub(rf"\b{how}\b", "NAME", text).splitlines()
     assert said["ejb"] == said["plain"]

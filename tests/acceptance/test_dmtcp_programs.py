@@ -19,10 +19,9 @@ from tests.fakes.features import BY_NAME, file_name, last_step
 pytestmark = [pytest.mark.dmtcp, pytest.mark.xdist_group("dmtcp-faults")]
 ALL = os.environ.get("EJB_TEST_FEATURES") == "all"
 RANKS = 2
+AUTO = {"engine": "auto", "mpi": "none"}
 
-CANNOT_BEGIN = {  # what the ranks end with under DMTCP
-    "environment of its own": 134,
-    "inotify": 1,
+BELIEVED = {  # DMTCP refuses them something and says nothing of it: what the ranks end with is taken for their own
     "timer of C (thread)": 1,
     "SIGUSR2 of its own": 1,
     "pidfd of a child": 1,
@@ -35,7 +34,7 @@ SEEN = {
     "main thread that has ended": "main thread has ended before the others",
     "few open files": "may have no more than 256 files open",
 }
-FEW, FEW_SEEN = ("environment of its own", "pidfd of a child"), ("static program behind a shell",)
+FEW_BELIEVED, FEW_SEEN = ("pidfd of a child",), ("static program behind a shell",)
 
 
 @pytest.fixture(autouse=True)
@@ -68,19 +67,35 @@ def ended_well(daemon: Daemon, job: str, mine: Path, steps: int) -> list[dict[st
     return daemon.events(job)
 
 
-def test_what_cannot_begin_under_dmtcp_ends_as_without_it(tmp_path: Path) -> None:
+def test_what_dmtcp_refuses_something_ends_as_without_it(tmp_path: Path) -> None:
     """It had failed with a code that only DMTCP gave it."""
     site = LocalSite(tmp_path)
     with daemon_on(site, tmp_path) as daemon:
-        for name in CANNOT_BEGIN if ALL else FEW:
-            job, mine = begun(daemon, tmp_path, name)
-            daemon.wait_event(job, "epoch.running", 2)
-            events = ended_well(daemon, job, mine, 20)
-            (told,) = [e["data"] for e in events if e["kind"] == "job.not-movable"]
-            why = f"ended with code {CANNOT_BEGIN[name]} in its first seconds under DMTCP"
-            assert told["how"] == "start" and told["reason"].endswith(why), told  # type: ignore[index]
-            assert "rank.failed" not in {e["kind"] for e in events}
-            nothing_left(daemon, site, job)
+        job, mine = begun(daemon, tmp_path, "inotify")
+        daemon.wait_event(job, "epoch.running", 2)
+        events = ended_well(daemon, job, mine, 20)
+        (told,) = [e["data"] for e in events if e["kind"] == "job.not-movable"]
+        assert (told["how"], told["reason"][6:]) == ("start", " asked for inotify, which DMTCP does not let it have")  # type: ignore[index]
+        assert "rank.failed" not in {e["kind"] for e in events} and "DMTCP" not in (mine / "out").read_text()
+        nothing_left(daemon, site, job)
+        bare, mine = begun(daemon, tmp_path, "environment of its own")
+        assert "job.not-movable" not in {e["kind"] for e in ended_well(daemon, bare, mine, 20)}
+
+
+def test_a_code_of_which_nothing_is_known_is_the_programs_own_and_it_runs_once(tmp_path: Path) -> None:
+    """An ordinary script that failed at once was run twice: its files held their lines twice."""
+    site = LocalSite(tmp_path)
+    with daemon_on(site, tmp_path) as daemon:
+        words = ["sh", "-c", "echo line >> lines; exit 3"]
+        job = daemon.submit(*words, ranks=1, time="10:00", cwd=str(tmp_path), overrides=AUTO)
+        assert daemon.wait(job)["exit_code"] == 3
+        assert (tmp_path / "lines").read_text() == "line\n"
+        for name, code in [(name, code) for name, code in BELIEVED.items() if ALL or name in FEW_BELIEVED]:
+            job, _mine = begun(daemon, tmp_path, name)
+            final = daemon.wait(job)
+            assert (final["state"], final["exit_code"]) == ("failed", code), daemon.trace(job)()
+            reasons = [e["data"]["reason"] for e in daemon.events(job) if e["kind"] == "epoch.failed"]
+            assert [reason for reason in reasons if "`--engine none` is without it" in reason], reasons
 
 
 def test_what_dmtcp_does_not_bring_back_is_seen_and_left_alone(tmp_path: Path) -> None:

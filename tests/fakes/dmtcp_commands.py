@@ -8,7 +8,8 @@ is exit code 2 whatever the text says.
 `faults.json` beside the commands makes them go wrong: `{"refuse": true}`, `{"version": "4.2.0"}`, and by the name of a
 checkpoint folder `{"rank-1": "temp" | "none" | "hang" | "die"}`; `{"coordinator": "die"}` at the checkpoint. No
 fault but a feature: with `{"rank-1": "child"}` the process has started another one, which is longer at writing its own
-image; `"brief child"` is one that has ended by then.
+image; `"brief child"` is one that has ended by then. With `"refuse"` it has asked for inotify. What is said of that,
+and of an end with 99, is in the file that JALIB_STDERR_PATH names.
 
 Two faults work with the real commands, too (`wrap`): a program `before-checkpoint` beside the commands is run before
 `-kc` is sent, and a file `hold-restart-<name of the checkpoint folder>` lets one restart of that process hang.
@@ -196,6 +197,8 @@ def member(target: Path, options: dict[str, str], argv: list[str], join: int) ->
     line = Line(socket.create_connection((options["--coord-host"], int(options["--coord-port"])), 10))
     line.connection.settimeout(None)
     line.send(join=join)
+    if faults_of(target).get(Path(options["--ckptdir"]).name) == "refuse":
+        _say("WARNING at plugin/event/eventwrappers.cpp:315: false: Inotify not yet supported by DMTCP")
     child: subprocess.Popen[bytes] | None = None
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -213,6 +216,7 @@ def member(target: Path, options: dict[str, str], argv: list[str], join: int) ->
         messages = line.receive()
         if messages is None:
             _end(child)
+            _say("ASSERT at dmtcpmessagetypes.cpp:81: messageMagicIsValid(_magicBits): read invalid message")
             return 99  # an assertion of DMTCP's: the coordinator is gone
         for message in messages:
             if message.get("go") and child is None:
@@ -224,6 +228,11 @@ def member(target: Path, options: dict[str, str], argv: list[str], join: int) ->
                 _checkpoint(target, Path(options["--ckptdir"]), argv, int(message["checkpoint"]), child)
                 _end(child)
                 return 0
+
+
+def _say(text: str) -> None:
+    with open(os.environ.get("JALIB_STDERR_PATH") or "/dev/stderr", "a") as file:
+        file.write(text + "\n")
 
 
 def _checkpoint(target: Path, folder: Path, argv: list[str], peers: int, child: subprocess.Popen[bytes] | None) -> None:

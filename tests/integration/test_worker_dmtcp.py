@@ -248,6 +248,20 @@ def test_the_coordinator_is_killed(there: World) -> None:
     assert [(report["epoch"], report["reason"]) for report in told] == [
         (1, "the DMTCP coordinator ended with code 137")
     ]
+    said = {report["message"] for report in there.manager.of_kind("log")}
+    assert {f"DMTCP has ended rank {rank}: ASSERT at dmtcpmessagetypes.cpp:81" for rank in range(RANKS)} == {
+        text.split(": messageMagic")[0] for text in said
+    }
+
+
+def test_what_dmtcp_refused_a_rank_is_told_with_its_end_and_not_in_its_output(there: World, bin: Path) -> None:
+    set_faults(bin, **{"rank-1": "refuse"})
+    file = there.launch_file(sys.executable, "-c", "import sys; print('mine'); sys.exit(3)", size=RANKS)
+    payload = there.launch_payload(file, ranks=RANKS, engine="dmtcp")
+    assert there.manager.run("launch", {**payload, "timeout_s": 20.0})["ok"]
+    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 3)
+    assert {r["rank"]: r.get("refused") for r in there.manager.of_kind("rank-exit")} == {0: None, 1: "inotify"}
+    assert there.rank_output(1) == "mine\n"
 
 
 def test_a_coordinator_that_is_not_needed_any_more_is_not_told_as_lost(there: World) -> None:

@@ -147,7 +147,7 @@ def test_a_plan_line_by_line() -> None:
     assert plan_lines(plan) == [
         "    0:00  runs on 4 processors (degree 4) for 1:40",
         "    1:40  is suspended, its work kept, for 1:40",
-        "    3:20  moves on 16 processors of J0 for 0:01",
+        "    3:20  starts on 16 processors of J0 for 0:01",
         "    3:21  runs on 16 processors of J0 for 3:19",
         "    6:40  done, if it takes no longer than planned",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -78,6 +79,29 @@ def test_sbatch_prints_what_slurms_prints(said: Said, server: ApiServer) -> None
     until(lambda: job.id in server.manager.numbers_read, "it may begin now", 30)
     assert said("sbatch", "--version") == "site: sbatch --version\n"
     assert "sbatch: error: " in said("sbatch", "-n", "2", "no-such-script", code=1)
+
+
+def test_a_line_that_slurm_would_refuse_is_refused_in_its_words_and_with_its_code(
+    said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tools look for sbatch's sentences. Of what it would take EJB's own reason is told."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"#!/bin/sh\n#SBATCH -p nope\n")))
+    (tmp_path / "own.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "site" / "sbatch").write_text("""#!/bin/sh
+case "$*" in
+*wrap*) exit 0 ;;
+*-N*) echo 'sbatch: error: "many" is not a valid node count' >&2; exit 255 ;;
+esac
+read -r _; read -r line
+echo "sbatch: error: $1 ${line##* }" >&2
+echo "allocation failure: Invalid partition name specified" >&2
+exit 1
+""")
+    said_of_it = "sbatch: error: Batch job submission failed: Invalid partition name specified\n"
+    assert said("sbatch", "-n", "2", "-t", "9", code=1) == f"sbatch: error: --test-only nope\n{said_of_it}"
+    assert said("sbatch", "-N", "many", "own.sh", code=255) == 'sbatch: error: "many" is not a valid node count\n'
+    assert "there is no queue 'nope'" in said("sbatch", "-p", "nope", "-n", "2", "--wrap", "a", code=1)
+    assert "'bogus' is none of" in said("sbatch", "--engine", "bogus", "-n", "2", "own.sh", code=1), "not Slurm's word"
 
 
 def test_sbatch_takes_the_name_of_its_only_cluster(said: Said, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class Facts:
     epoch: Epoch | None
     told: ToldExplanation
     printed: str
+    now_s: float
 
     def rows(self) -> str:
         """What there is of it, for a failure."""
@@ -71,13 +72,37 @@ class Facts:
         return self.epoch is not None and self.epoch.processors >= self.epoch.size
 
     @property
+    def asked(self) -> list[Subjob]:
+        """Subjobs that have not begun."""
+        kept = (s for s in self.subjobs if s.role == SubjobRole.SUBJOB and not s.releasing)
+        return [s for s in kept if s.state in ("planned", "pending")]
+
+    @property
     def awaited(self) -> bool:
-        asked = (s for s in self.subjobs if s.role == SubjobRole.SUBJOB and not s.releasing)
-        return any(s.state in ("planned", "pending") for s in asked)
+        return bool(self.asked)
+
+    @property
+    def nodes(self) -> set[str]:
+        """On which its subjobs are."""
+        return {node for s in self.subjobs if s.id in self.job.members for node in s.nodes}
+
+    @property
+    def processors(self) -> int:
+        """On which its ranks run."""
+        return self.epoch.processors if self.epoch is not None else 0
+
+    @property
+    def back_from_a_checkpoint(self) -> bool:
+        return any(move["restart_s"] is not None for move in self.told["moves"])
 
     @property
     def movable(self) -> bool:
         return self.told["movable"] is None or self.told["movable"]["movable"] is not False
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it ends with its processors: it can be neither moved nor suspended."""
+        return not self.movable or (self.job.kind == "script" and not self.job.spec["restartable"])
 
     @property
     def saved_off_j0(self) -> bool:
@@ -109,8 +134,46 @@ SENTENCES: list[tuple[str, Callable[[Facts], bool]]] = [
     (r"\n +0:00  runs on \d+ processors(?! of J0)", lambda f: not f.job.elastic or bool(f.job.members) or f.awaited),
     (r"it holds no processors at this time", lambda f: not f.job.members),
     (r"\n +0:00  waits", lambda f: f.job.state in ("received", "waiting") or not f.job.members),
-    (r"  is cut off: ", lambda f: not (f.movable and (f.job.kind != "script" or bool(f.job.spec["restartable"])))),
+    (r"  is cut off: ", lambda f: f.is_cut_off),
+    (r"passed through as an ordinary job", lambda f: not f.job.elastic),
+    (r"^(?:running|waiting).*: the application cannot be moved", lambda f: f.runs and not f.movable),
+    (r"^waiting[^;]*: no processor can be used now", lambda f: not f.job.members and not f.awaited),
+    (r"^waiting[^;]*: no slot carries the job to its end", lambda f: f.is_cut_off and not f.job.members),
+    (r"that came to nothing", lambda f: f.job.state == "waiting" and not f.awaited and f.job.not_before_s > f.now_s),
+    (r"J0 may not start yet, by --begin", lambda f: f.j0 is not None and f.j0.state == "pending"),
+    (r"; room is kept for job", lambda f: f.job.elastic and f.told["present"] is not None),
+    (r"its script begins only once", lambda f: f.job.kind == "script" and not f.job.spec["restartable"]),
+    (r"right now\n", lambda f: f.job.elastic and f.job.state in ("waiting", "running")),
+    (r"can be moved: no: engine none", lambda f: f.job.engine == "none"),
+    (r"can be moved: no: its ranks are on several nodes", lambda f: f.runs and len(f.nodes) > 1),
+    (r"can be moved: yes: engine application", lambda f: f.job.engine == "application"),
+    (r"can be moved: yes: it came back from", lambda f: f.job.engine == "dmtcp" and f.back_from_a_checkpoint),
+    (r"can be moved: not known yet: it was never", lambda f: f.job.engine == "dmtcp" and not f.back_from_a_checkpoint),
+    (r"\na move costs .*nothing was measured yet", lambda f: not f.told["moves"]),
+    (r"\na move costs .*\(measured", lambda f: bool(f.told["moves"])),
+    (r"no periodic checkpoints: engine none", lambda f: f.job.engine == "none"),
+    (r"no periodic checkpoints: queue \w+ says off", lambda f: f.job.engine != "none" and not f.job.spec["checkpoint"]),
+    (r"\n +0:00  waits until the batch system starts it", lambda f: not f.runs),
+    (r"\n +0:00  runs on \d+ processors of J0", lambda f: f.on_j0 or f.job.state == "waiting" or f.epoch is not None),
+    (r" done, if it takes no longer than planned", lambda f: f.told["planned"][-1]["kind"] == "run"),
+    (r"  (?:moves|saves its work) on", lambda f: f.movable and f.job.elastic),
+    (r"\n +0:00  moves on", lambda f: f.job.state == "running"),
+    (r"\n +0:00  starts on", lambda f: f.job.state == "waiting"),
+    (r"is suspended, its work kept, until", lambda f: f.movable and f.job.elastic),
 ]
+NUMBERS: list[tuple[str, Callable[[Facts], float]]] = [
+    (r"every one of the (\d+) processes has", lambda f: f.processors),
+    (
+        r"waits for (\d+) processors that were asked",
+        lambda f: sum(s.processors for s in f.asked) / f.job.spec["threads"],
+    ),
+    (r"no further subjob for (\d+) s", lambda f: f.job.not_before_s - f.now_s),
+    (r"after (\d+) that came to nothing", lambda f: f.job.failed_starts),
+    (r"after (\d+) of at most \d+ setbacks", lambda f: f.job.setbacks),
+    (r"^waiting with (\d+) s of work kept", lambda f: f.job.work_s),
+    (r"checkpoints: every (\d+) s: the job says so", lambda f: float(f.job.spec["checkpoint"])),
+]
+"""Of a number that is said: what it has to be, to the half."""
 
 
 def after_the_first(told: ToldExplanation) -> list[str]:
@@ -122,6 +185,9 @@ def check(facts: Facts) -> None:
     for pattern, holds in SENTENCES:
         if re.search(pattern, facts.printed):
             assert holds(facts), f"{pattern!r} is said of {facts.rows()}\n{facts.printed}"
+    for pattern, value in NUMBERS:
+        if said := re.search(pattern, facts.printed):
+            assert abs(float(said[1]) - value(facts)) <= 0.5, f"{said[0]!r} of {facts.rows()}\n{facts.printed}"
     planned = facts.told["planned"]
     assert all(one["end_s"] == other["start_s"] for one, other in itertools.pairwise(planned)), planned
     before_j0 = [one["kind"] for one in planned[1:] if not one["on_placeholder"]]
@@ -162,7 +228,8 @@ class Explained(Day):
             showing.explanation(dict(told), out)
             epochs = [one for one in self.live.epochs(job.id) if one.state in ("launching", "running", "stopping")]
             epoch = epochs[-1] if epochs else None
-            check(Facts(self.live.job(job.id), self.live.subjobs(job.id), epoch, told, "\n".join(out.kept)))
+            row, text, now_s = self.live.job(job.id), "\n".join(out.kept), self.live.clock.now
+            check(Facts(row, self.live.subjobs(job.id), epoch, told, text, now_s))
             self.checked += 1
 
 

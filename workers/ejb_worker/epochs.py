@@ -124,6 +124,7 @@ class EpochRun:
         self._attributes: Dict[str, Any] = {}
         self._stop_replies: List[Reply] = []
         self._stopping = False
+        self._refused: Dict[int, str] = {}
         self._ends = Ends(loop=loop, sure=sure, report=self._report_end)
 
     # `launch_s`: how long the launch took; `first_s`: of it, until its first rank was about to be started.
@@ -522,6 +523,7 @@ class EpochRun:
         elif not self._stopping:
             self._ends.was_killed(rank, code)
             self._observer.last_sample()
+            self._refused[rank] = self._engine.refused(self._context, rank)
             if code and self._mpi is not None:
                 self._mpi.tell_if_refused(rank)
             self._ends.tell(rank, self._final_code(rank, code))
@@ -536,9 +538,11 @@ class EpochRun:
 
     def _report_end(self, rank: int, code: int, for_memory: bool) -> None:
         if not self._stopping:
-            memory = {"memory": True} if for_memory else {}
+            more: Dict[str, Any] = {"memory": True} if for_memory else {}
+            if code and self._refused.get(rank):
+                more["refused"] = self._refused[rank]
             for one in self._stands_for(rank):
-                self._report("rank-exit", epoch=self.epoch, rank=one, code=code, **memory)
+                self._report("rank-exit", epoch=self.epoch, rank=one, code=code, **more)
 
     def _final_code(self, rank: int, code: int) -> int:
         """The code of a rank that ended, as it is reported from now on."""

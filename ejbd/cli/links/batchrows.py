@@ -22,7 +22,7 @@ from ejbd.wire.states import JobState
 
 MOST_AT_ONCE = 2000  # numbers a command
 _BETWEEN, _BEHIND = "\x1f", "\x1e\n"  # columns, rows: free text has line breaks
-_LETTERS = "iAFKTkCDrSeNapZuV"  # asked always: which row it is, how it is with it, and what is asked for
+_LETTERS = "iAFKTkCDrSeNapZuVjw"  # asked always: which row it is, how it is with it, and what is asked for
 _ACCOUNTS = (
     *("JobID", "JobIDRaw", "JobName", "User", "Submit", "State", "ReqCPUS", "AllocCPUS", "NNodes", "ReqNodes"),
     *("Reason", "Eligible", "Cluster", "Account", "WorkDir", "Comment"),

@@ -70,7 +70,7 @@ def _squeues(row: Row, known: Mapping[str, Any]) -> dict[str, Any]:
         "array_job_id": array if row.index is not None else 0,
         "array_task_id": int(row.index) if row.index is not None and row.index.isdigit() else None,
         "array_task_string": row.index.strip("[]") if row.index is not None and row.index.startswith("[") else "",
-        "name": job["name"],
+        "name": row.name,
         "job_state": row.state,
         "state_reason": value("reason"),
         "user_name": job["user"],
@@ -123,7 +123,7 @@ def _saccts(row: Row, known: Mapping[str, Any]) -> dict[str, Any]:
     found |= {
         "time": times,
         "state": state,
-        "name": job["name"],
+        "name": row.name,
         "user": job["user"],
         "partition": job["queue"],
         "nodes": fields.sacct_value(row, "NodeList"),

@@ -267,7 +267,7 @@ _SQUEUE: Mapping[str, Callable[[Row], str]] = {
     "comment": lambda row: without_tag(row.slurm.get("comment", NONE)) or NONE,
     "statecompact": lambda row: SHORT.get(row.state, row.state),
     "state": lambda row: row.state,
-    "name": lambda row: row.job["name"],
+    "name": lambda row: row.name,
     "username": lambda row: row.job["user"],
     "userid": uid,
     "partition": lambda row: row.job["queue"],
@@ -340,7 +340,7 @@ def _ranks(row: Row) -> str:
 _SACCT: Mapping[str, Callable[[Row], str]] = {
     "jobid": lambda row: row.id,
     "jobidraw": lambda row: row.raw_id,
-    "jobname": lambda row: row.step["name"] if row.step is not None else row.step_id or row.job["name"],
+    "jobname": lambda row: row.step["name"] if row.step is not None else row.step_id or row.name,
     "partition": lambda row: row.job["queue"],
     "user": lambda row: row.job["user"],
     "uid": uid,

@@ -44,18 +44,21 @@ def ask(name: str, words: Sequence[str]) -> int | None:
 ANSWER_WITHIN_S = 60.0  # Slurm's own commands try again for that long where the controller does not answer
 
 
-def query(name: str, words: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
-    """What the site's own command answers; None where there is none, or where it does not answer in time."""
+def query(name: str, words: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str] | None:
+    """What the site's own command answers, with `given` as its standard input; None where there is none, or where it
+    does not answer in time."""
     command = own_command(name)
     if command is None:
         return None
     try:
         return subprocess.run(
-            [command, *words],
+            [name, *words],
+            executable=command,  # which calls itself `name` in what it says
             check=False,
             capture_output=True,
             text=True,
             errors="replace",
+            input=given,
             timeout=ANSWER_WITHIN_S,
         )
     except subprocess.TimeoutExpired:

@@ -20,7 +20,7 @@ from ejbd.wire.payloads import JobDetail, JobView, StepView
 from ejbd.wire.states import JobState
 
 TO_COME = "to come"  # elements that are no jobs yet
-_FILTERS = ("user", "queue", "name")
+_FILTERS = ("user", "queue")
 MOST_AT_ONCE = 100  # numbers a request
 _NAMED = re.compile(r"(?P<number>[0-9]+)(?:_(?:(?P<one>[0-9]+)|\[(?P<some>[0-9,:%-]+)\]))?(?:\+[0-9]+)?(?:\..*)?")
 
@@ -102,6 +102,12 @@ class Row:
     def same_number(self) -> bool:
         """Whether the job goes by the number by which Slurm has it."""
         return self.slurm.get("base") == self.array
+
+    @property
+    def name(self) -> str:
+        """By Slurm's word, where a user may change it."""
+        told = self.slurm.get("name", self.slurm.get("jobname"))
+        return self.job["name"] if told is None or not self.same_number else told
 
     @property
     def detail(self) -> Mapping[str, Any]:
@@ -274,7 +280,7 @@ def indices_of(text: str | None) -> set[int] | None:
 
 
 def listed(daemon: Client, most_ended: int | None, line: Line, *, all_users: bool = False) -> Iterator[JobView]:
-    """Jobs that live and, as many as that, those that have ended, of the users, queues and names of a line.
+    """Jobs that live and, as many as that, those that have ended, of the users and queues of a line.
 
     Each of these may be a list. Without a user they are one's own, or those of `all_users`.
     """

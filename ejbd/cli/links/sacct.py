@@ -184,6 +184,8 @@ def _first(index: str | None) -> int:
 
 
 def _fits(row: Row, line: options.Line) -> bool:
+    if line.has("name") and row.name not in line.values("name"):
+        return False
     if any(line.has(name) for name in _SLURMS_FILTERS) and not row.slurm:
         return False
     if (nodes := line.value("nodes")) is None:

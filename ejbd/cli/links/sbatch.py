@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import TextIO
+
+from ejbd.errors import Code, EjbError
 
 _TEST, _CLUSTERS, _QUIET = (
     "--test-only",
@@ -11,6 +15,9 @@ _TEST, _CLUSTERS, _QUIET = (
 )  # as the words of a line are translated
 
 _CLICKS_WRONG_LINE, _WRONG_LINE = 2, 255
+_REFUSALS = (Code.INVALID, Code.NOT_FOUND, Code.CONFLICT, Code.UNSUPPORTED, Code.BATCH_REFUSED)
+_ALLOCATION = "allocation failure: "  # so a line of sbatch begins where it only tests
+_SUBMISSION = "sbatch: error: Batch job submission failed: "  # and so where it submits
 
 
 def run(words: Sequence[str]) -> int:
@@ -23,8 +30,6 @@ def run(words: Sequence[str]) -> int:
         if code is None:
             print(f"ejb {__version__}")
         return code or 0
-    from ejbd.cli.submission.submitting import quickly
-
     line, cluster, silent = list(words), "", False
     if any(word.startswith(("-M", "--cl", "--te", "-Q", "--qu")) for word in words):
         from ejbd.cli.links import real
@@ -44,24 +49,72 @@ def run(words: Sequence[str]) -> int:
                 return code
         if not theirs:
             line = [word for at, word in enumerate(line) if at >= len(options) or not word.startswith(_CLUSTERS)]
-    line = ["submit", "--numbered", *line]
+    sys.stdin = script = _Kept(sys.stdin)
+    try:
+        return _submit(["submit", "--numbered", *line], cluster, silent)
+    except Exception as error:
+        wrong_line = getattr(error, "exit_code", None) == _CLICKS_WRONG_LINE
+        if not wrong_line and not (isinstance(error, EjbError) and error.code in _REFUSALS):
+            raise
+        code = _refused_by_slurm(words, script.text)
+        if code is not None:
+            return code
+        if not wrong_line:
+            raise
+        error.show()  # type: ignore[attr-defined]
+        return _WRONG_LINE
+
+
+class _Kept:
+    """Standard input, with what was read of it: another command may have to read the script, too."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.buffer = self
+        self.isatty = stream.isatty
+        self.text = b""
+
+    def read(self, most: int) -> bytes:
+        self.text = self._stream.buffer.read(most)
+        return self.text
+
+
+def _submit(line: list[str], cluster: str, silent: bool) -> int:
+    """The exit code. Raises EjbError, and what typer raises of a line that is wrong."""
+    from ejbd.cli.submission.submitting import quickly
+
     code = quickly(line, cluster, silent=silent)
     if code is not None:
         return code
     from ejbd.cli.app import app
 
-    try:
-        app(line, prog_name="ejb")  # which says what is wrong with it, and exits
-    except SystemExit as ended:
-        return _WRONG_LINE if ended.code == _CLICKS_WRONG_LINE else int(ended.code or 0)
-    return 0
+    return int(app(line, prog_name="ejb", standalone_mode=False) or 0)
+
+
+def _refused_by_slurm(words: Sequence[str], script: bytes) -> int | None:
+    """Whether sbatch itself would refuse the line: its exit code then, once it has said why. None: it would not, there
+    is none, or the line is none of its own."""
+    from ejbd.cli.links import real
+    from ejbd.cli.submission import sbatchwords
+    from ejbd.cli.submission.words import KNOWN, words_behind
+
+    line = sbatchwords.translated(words, KNOWN)
+    if any(map(_is_ours, line[: len(line) - len(words_behind(line))])):
+        return None
+    done = real.query("sbatch", [_TEST, *words], script.decode(errors="replace"))
+    if done is None or not done.returncode:
+        return None
+    sys.stderr.write(done.stderr.replace(_ALLOCATION, _SUBMISSION))
+    return done.returncode
 
 
 def _is_ours(word: str) -> bool:
     """Whether a word is an option that only EJB has."""
+    from ejbd.cli.submission.words import KNOWN
     from ejbd.options.sbatch import matching
 
-    return word.startswith("--") and not word.startswith("--option=") and not matching(word[2:].partition("=")[0])
+    name = word.partition("=")[0]
+    return word.startswith("--") and name in KNOWN and name != "--option" and not matching(name[2:])
 
 
 def _own_cluster() -> str:

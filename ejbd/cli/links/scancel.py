@@ -24,6 +24,7 @@ _KNOWN = Known(
         "--state": "states", "-p": "queue", "--partition": "queue", "-s": "signal", "--signal": "signal",
         "-M": "clusters", "--clusters": "clusters", "-A": "account", "--account": "account", "-q": "qos",
         "--qos": "qos", "-w": "nodes", "--nodelist": "nodes", "-R": "reservation", "--reservation": "reservation",
+        "--wckey": "wckey",
     },
     flags={
         "--me": "me", "-b": "script", "--batch": "script", "-f": "full", "--full": "full", "-H": "hurry",
@@ -36,11 +37,12 @@ _BY_VARIABLE = {
     "SCANCEL_ACCOUNT": "--account", "SCANCEL_BATCH": "--batch", "SCANCEL_FULL": "--full",
     "SCANCEL_INTERACTIVE": "--interactive", "SCANCEL_NAME": "--name", "SCANCEL_PARTITION": "--partition",
     "SCANCEL_QOS": "--qos", "SCANCEL_STATE": "--state", "SCANCEL_USER": "--user", "SCANCEL_VERBOSE": "--verbose",
+    "SCANCEL_WCKEY": "--wckey",
 }  # fmt: skip
 _ENDS = ("KILL", "9")
 _STATES = ("PENDING", "RUNNING", "SUSPENDED")
-_BY_SLURM = ("states", "account", "qos", "nodes", "reservation")
-_FILTERS = ("user", "name", "queue", "me", *_BY_SLURM)
+_BY_SLURM = ("states", "name", "account", "qos", "wckey", "nodes", "reservation")
+_FILTERS = ("user", "queue", "me", *_BY_SLURM)
 _STEP = re.compile(r"(?P<job>[0-9]+(?:_[0-9]+)?)\.(?P<step>[0-9]+|batch|extern)")
 
 
@@ -101,11 +103,11 @@ def _unknown_value(line: options.Line) -> str | None:
 
 def _fits(row: Row, line: options.Line) -> bool:
     """Slurm's scancel takes jobs that are named and that fit the filters, too."""
-    return all(line.value(key) in (None, row.job[key]) for key in ("user", "queue", "name"))
+    return all(line.value(key) in (None, row.job[key]) for key in ("user", "queue"))
 
 
 def _is_confirmed(row: Row) -> bool:
-    asked = f"Cancel job_id={row.id} name={visible(row.job['name'])} partition={row.job['queue']} [y/n]? "
+    asked = f"Cancel job_id={row.id} name={visible(row.name)} partition={row.job['queue']} [y/n]? "
     print(asked, end="", flush=True)
     return sys.stdin.readline()[:1].lower() == "y"
 

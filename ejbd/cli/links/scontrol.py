@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from ejbd._workers.ejb_worker.own_job import with_fields
 from ejbd.cli.links import fields, real, states
+from ejbd.cli.links.batchrows import ask_squeue, with_slurms
 from ejbd.cli.links.fields import NONE
-from ejbd.cli.links.rows import Row, named, without_tags
+from ejbd.cli.links.rows import Details, Row, named, without_tags
 from ejbd.cli.output import printable
 from ejbd.client.client import Client
 from ejbd.client.messages import job_path
@@ -44,7 +45,7 @@ def run(words: Sequence[str]) -> int:
         whole = not row.job["elastic"] and row.job["array"] is None and not _is_embedded(daemon)
         detail: JobDetail = daemon.get(job_path(row.job["id"]))
         if not whole or not _shown_by_slurm(flags, row, detail):
-            lines = _lines(row, detail)
+            lines = _lines(_with_slurms(row), detail)
             print(" ".join(lines) if {"-o", "--oneliner"} & set(flags) else "\n   ".join(lines), end="\n\n")
     if found.others:
         line = [*flags, *(("show", "job") if command == "show" else (command,)), ",".join(found.others)]
@@ -152,6 +153,10 @@ def _files(row: Row, detail: JobDetail) -> dict[str, str]:
     return {name: printable(visible(fields.squeue_value(shown, key))) for name, key in names.items()}
 
 
+def _with_slurms(row: Row) -> Row:
+    return next(iter(with_slurms([row], ask_squeue([row], (), (), long=False), Details(Client()), {})), row)
+
+
 def _lines(row: Row, detail: JobDetail) -> list[str]:
     job = row.job
     number = row.number
@@ -160,7 +165,7 @@ def _lines(row: Row, detail: JobDetail) -> list[str]:
     nodes = fields.nodes(row)
     count = max(1, len(job["nodes"]))
     lines = [
-        f"JobId={number} {array}JobName={visible(job['name'])}",
+        f"JobId={number} {array}JobName={visible(row.name)}",
         f"UserId={job['user']}({uid}) MCS_label=N/A",
         f"JobState={row.state} Reason={fields.reason(row).replace(' ', '_')} Dependency={NONE}",
         f"Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode={fields.exit_code(row)}",

@@ -173,7 +173,11 @@ def _rows(
 
 
 def _fits(row: Row, line: options.Line) -> bool:
-    """Whether it runs on one of the nodes, and is of the account, QOS, ... that are asked for, which Slurm tells."""
+    """Whether it runs on one of the nodes, and is of the name, account, ... that are asked for, as Slurm tells."""
+    if line.has("name") and row.name not in line.values("name"):
+        return False
+    if line.has("wckey") and row.slurm.get("wckey", "").removeprefix("*") != line.value("wckey"):
+        return False
     if any(line.has(name) for name in _SLURMS_FILTERS) and not row.slurm:
         return False
     if (nodes := line.value("nodes")) is None:

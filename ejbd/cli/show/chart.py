@@ -113,12 +113,17 @@ def plan_chart(
     return [*rows, " " * _LABEL + " " + _axis(scale)]
 
 
-def plan_lines(planned: list[dict[str, Any]]) -> list[str]:
-    """What is planned, a line for each stretch, in times from its beginning on."""
+def plan_lines(planned: list[dict[str, Any]], *, begun: bool = True) -> list[str]:
+    """What is planned, a line for each stretch, in times from its beginning on. `begun`: ranks run as that begins."""
     lines = []
+    before = "run" if begun else "wait"
     for interval, follows in zip(planned, [*planned[1:], None], strict=False):
-        saves = interval["kind"] == "move" and follows is not None and follows["kind"] == "suspended"
-        words = ["saves its work" if saves else _WORDS[interval["kind"]]]
+        words = [_WORDS[interval["kind"]]]
+        if interval["kind"] == "move" and before in ("wait", "suspended"):
+            words = ["starts"]
+        elif interval["kind"] == "move" and follows is not None and follows["kind"] == "suspended":
+            words = ["saves its work"]
+        before = interval["kind"]
         if interval["processors"]:
             words.append(f"on {interval['processors']} processors" + (" of J0" if interval["on_placeholder"] else ""))
         if interval["degree"] > 1:

@@ -226,7 +226,13 @@ def explanation(found: dict[str, Any], out: Output) -> None:
         decision(found["present"], out)
     if planned := found.get("planned"):
         out.line()
-        _planned(planned, max(interval["processors"] for interval in planned), out, "from now on")
+        _planned(
+            planned,
+            max(interval["processors"] for interval in planned),
+            out,
+            "from now on",
+            begun=found["state"] != "waiting",
+        )
 
 
 def _print_measured(found: dict[str, Any], out: Output) -> None:
@@ -294,13 +300,19 @@ def _gap_lines(gaps: list[dict[str, Any]]) -> list[str]:
 
 
 def _planned(
-    planned: list[dict[str, Any]], processes: int, out: Output, since: str, free: Sequence[tuple[float, int]] = ()
+    planned: list[dict[str, Any]],
+    processes: int,
+    out: Output,
+    since: str,
+    free: Sequence[tuple[float, int]] = (),
+    *,
+    begun: bool = False,
 ) -> None:
     """What is to come by the plan: a line for each stretch, and a picture, with what is `free` below it."""
     if not planned:
         return
     out.line(f"planned, {since}:")
-    out.lines(f"  {line}" for line in plan_lines(planned))
+    out.lines(f"  {line}" for line in plan_lines(planned, begun=begun))
     out.lines(plan_chart(planned, processes, width(), free, plain=ascii_only()))
 
 

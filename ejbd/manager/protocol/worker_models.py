@@ -73,13 +73,17 @@ class ResultReport(OneReport):
 
 
 class RankExitReport(OneReport):
-    """A rank ended by itself (`code` 128+signal for a signal). `memory`: the kernel killed it for memory."""
+    """A rank ended by itself (`code` 128+signal for a signal).
+
+    `memory`: the kernel killed it for memory. `refused`: what its engine had not let it have.
+    """
 
     kind: Literal["rank-exit"]
     epoch: Count
     rank: Count
     code: Code
     memory: bool = False
+    refused: Annotated[str, Field(max_length=255)] = ""
 
 
 class LaunchReport(OneReport):

@@ -11,12 +11,13 @@ import errno
 import glob
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..attributes import attributes_of
 from ..files import make_dir, read_json, write_json
 from . import compression
 from . import dmtcp_images as images
+from . import dmtcp_log as log
 from .background import Background
 from .base import Checkpoint, Command, Engine, EngineError, EpochContext
 from .dmtcp_checkpoint import STATUS_PAUSE_S, DmtcpCheckpoint, images_of, settings_of
@@ -120,6 +121,13 @@ class DmtcpEngine(Engine):
             commander.send("-s")
         return False
 
+    def ended(self, epoch: EpochContext, rank: int, code: int) -> Tuple[int, str]:
+        said = log.text(epoch, rank) if code == self.gave_up else ""
+        return code, "DMTCP has ended rank %d: %s" % (rank, said) if said else ""
+
+    def refused(self, epoch: EpochContext, rank: int) -> str:
+        return log.refused(epoch, rank)
+
     def obstacle(self, epoch: EpochContext) -> str:
         if _has_few_files(epoch):
             return "each rank %s" % describe_few_files(epoch.most_files)
@@ -210,6 +218,7 @@ class DmtcpEngine(Engine):
             # A process that has OpenBLAS's threads and forks (numpy with multiprocessing) hangs under DMTCP.
             env.setdefault("OPENBLAS_NUM_THREADS", "1")
         env["DMTCP_TMPDIR"] = epoch.scratch()
+        log.keep(epoch, name, env)
         return Command(words + argv, env)
 
     def _restored(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from ipaddress import ip_address
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +48,7 @@ _STARTERS = SimpleNamespace(  # programs that start others, and have those of al
         )
     )
 )
+_EMPTY = ("-", "-i", "--ignore-environment")  # of `env`
 ON_LOOPBACK = {"OMPI_MCA_oob_tcp_if_include": "127.0.0.0/8", "OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8"}
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
@@ -128,6 +130,8 @@ def choose_engine(ctx: Context, spec: JobSpec, user: str) -> tuple[str, str]:
     if own:
         name = own[2] if own[1:2] == ["-m"] else own[0].rpartition("/")[2]
         return "none", f"engine none: {name} has processes and connections of its own, which DMTCP does not bring back"
+    if spec.engine == "auto" and any(_begins_bare(words) for words in programs_of(spec)):
+        return "none", "engine none: `env -i` takes from the program what DMTCP has put into its environment"
     why = offered(ctx, user)
     if spec.engine == "dmtcp" and why:
         raise EjbError(Code.UNSUPPORTED, f"engine dmtcp cannot be used: {why}", hint="ejb doctor tells what is there")
@@ -144,6 +148,11 @@ def choose_engine(ctx: Context, spec: JobSpec, user: str) -> tuple[str, str]:
             else ": it is on the daemon's PATH, and no worker was seen yet"
         )
     return "dmtcp", chosen + moved if spec.engine == "auto" or split else ""
+
+
+def _begins_bare(words: Sequence[str]) -> bool:
+    """Whether a program is begun with an empty environment, which DMTCP's library does not survive."""
+    return any(one.rpartition("/")[2] == "env" and other in _EMPTY for one, other in pairwise(words))
 
 
 def check_mpi(settings: Settings, spec: JobSpec) -> None:

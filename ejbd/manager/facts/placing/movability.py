@@ -17,7 +17,7 @@ from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import EventKind, OperationKind
 
 SEEN, FAILED, START, NODE = "seen", "failed", "start", "node"  # how it became known that a job cannot be moved
-FIRST_S = 30.0  # a program that cannot begin under DMTCP ends within this time
+FIRST_S = 30.0  # what a program has done in this time may be done twice, where DMTCP refused it something
 
 
 EARLY_S = 60.0  # what a rank has done in this time is little to lose
@@ -42,20 +42,19 @@ class ToldMovability(TypedDict):
     why: str
 
 
-def fails_to_begin(world: JobWorld, epoch: Epoch) -> bool:
-    """Whether a rank's end is to be tried again without DMTCP before it is told as the program's own.
+def may_begin_without(world: JobWorld, epoch: Epoch) -> bool:
+    """Whether the ranks of an epoch are in their first seconds, under a DMTCP that their user did not ask for."""
+    if world.spec.engine != "auto" or epoch.restart_from is not None or runs_under(world, epoch) != "dmtcp":
+        return False
+    return world.ctx.now - (epoch.running_s if epoch.running_s is not None else world.ctx.now) <= FIRST_S
 
-    That is asked of what ended in its first seconds, under an engine that its user did not ask for, and once a job.
-    Whatever has written a checkpoint under DMTCP does begin there.
+
+def begins_without(world: JobWorld, epoch: Epoch) -> bool:
+    """Whether an epoch that has failed is begun once more without DMTCP, which had refused its program something.
+
+    An exit code alone is the program's own: run again it would do twice what it has done.
     """
-    job, now = world.job, world.ctx.now
-    if world.spec.engine != "auto" or job.not_movable or epoch.restart_from is not None:
-        return False
-    if now - (epoch.running_s if epoch.running_s is not None else now) > FIRST_S:
-        return False
-    if runs_under(world, epoch) != "dmtcp" or world.ctx.history.moves(job.application or ""):
-        return False
-    return START not in ways_known(world)
+    return may_begin_without(world, epoch) and ways_known(world)[-1:] == [START]
 
 
 def ways_known(world: JobWorld) -> list[str]:

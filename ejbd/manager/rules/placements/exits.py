@@ -89,10 +89,9 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         alone = go_on_alone(world, epoch)
         if alone and len(codes) < epoch.size:
             return False
-        if moving.fails_to_begin(world, epoch):
-            why = f"rank {rank} ended with code {code} in its first seconds under DMTCP"
-            yield from movability.tried_without(world, why)
-            yield from start_over(world, epoch, f"{why}; it is begun once more without it")
+        if moving.begins_without(world, epoch):
+            why = f"rank {rank} ended with code {code}, and {world.job.not_movable}: it is begun once more without"
+            yield from start_over(world, epoch, why)
             return True
         if came_apart(world, epoch):
             late_s = came_up_after_s(world, epoch)
@@ -104,6 +103,8 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
             yield StopRanks(epoch)
         moved = f", {since:.0f} s after it was moved" if epoch.restart_from is not None and since < within_s else ""
         why = f"rank {rank} ended with code {code}{moved}"
+        if moving.may_begin_without(world, epoch):
+            why += ", in its first seconds under DMTCP (where it runs alone, `--engine none` is without it)"
         yield MoveEpoch(epoch, EpochState.FAILED, reason=why, code=EpochCode.RANK_FAILED)
         code = max(launch_code(world, epoch, *each) for each in (bad if alone else bad[:1]))
     elif len(codes) == epoch.size:

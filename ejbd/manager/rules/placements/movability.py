@@ -29,6 +29,7 @@ from ejbd.manager.facts.placing.movability import (
     SEEN,
     START,
     may_begin_anew,
+    may_begin_without,
     moves_failed,
     proved,
     runs_under,
@@ -126,13 +127,15 @@ def begins_where(world: JobWorld, nodes: Sequence[str], restart_from: int | None
 # -- programs that do not even begin under DMTCP -----------------------------------------------------------------------
 
 
-def tried_without(world: JobWorld, why: str) -> Effects[None]:
-    """The launch begins once more, without DMTCP: its end then tells whether that was to blame."""
-    yield from _tell_not_movable(world, START, why)
+def refused(world: JobWorld, epoch: Epoch, rank: int, what: str) -> Effects[None]:
+    """A rank has failed, and DMTCP had refused it something: the launch begins once more, without DMTCP. Its end then
+    tells whether that was to blame."""
+    if may_begin_without(world, epoch) and START not in ways_known(world):
+        yield from _tell_not_movable(world, START, f"rank {rank} asked for {what}, which DMTCP does not let it have")
 
 
 def learn_of_beginning(world: JobWorld, epoch: Epoch, code: int) -> Effects[None]:
-    """The ranks of an epoch are over. One that :func:`tried_without` tells whether its program begins under DMTCP."""
+    """The ranks of an epoch are over. One that begins once more tells whether its program begins under DMTCP."""
     job, now = world.job, world.ctx.now
     if job.engine != "dmtcp" or not job.not_movable or runs_under(world, epoch) == "dmtcp":
         return
