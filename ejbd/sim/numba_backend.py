@@ -28,7 +28,7 @@ from numba.extending import NativeValue, infer_getattr, lower_getattr_generic, r
 
 
 class VectorTuple(types.Type):
-    """A named tuple all of whose members are arrays, or such tuples."""
+    """A named tuple with no members but arrays, or such tuples."""
 
     def __init__(self, kind: type, members: dict[str, types.Type]) -> None:
         self.members = members
@@ -149,7 +149,7 @@ class _LowerPart(NativeLowering):
         super().run_pass(state)
         lowered = state["cr"]
         fndesc = lowered.fndesc
-        # Its callers find it by a function object, which no one calls.
+        # Its callers find it by a function object, which is never called.
         name = numba._dynfunc.make_function(fndesc.lookup_module(), fndesc.qualname, "", 0, lowered.env, (library,))
         state.targetctx.insert_user_function(name, fndesc, [library])
         state["cr"] = lowered._replace(cfunc=name)
@@ -188,11 +188,9 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 
 def make_dispatcher(function: Callable[..., object], *, is_called_by_python: bool) -> Any:
-    """Numba's of a kernel whose callees are such dispatchers. What Python calls is kept in numba's cache folder."""
+    """Numba's dispatcher of a kernel that calls such dispatchers. What Python calls is kept in numba's cache folder."""
     if is_called_by_python:
         return numba.njit(cache=True, pipeline_class=_WholeCompiler, **_OPTIONS)(function)
-    alone: dict[str, Any] = {
-        "no_cpython_wrapper": True,
-        "no_cfunc_wrapper": True,
-    }  # nobody unpacks Python's objects for it
+    # No object of Python's is ever unpacked for it.
+    alone: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return numba.njit(pipeline_class=_PartCompiler, **alone, **_OPTIONS)(function)
