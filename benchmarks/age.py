@@ -5,8 +5,9 @@
 A life of a daemon in the fake world is played once; what it leaves is copied into empty databases, so many times, as
 2,000 jobs a day that have ended (`tests/fakes/aged.py`). In each database it is played once more, its daemon begun
 again in the middle and all asked that REST and the page can be asked. Each SELECT that was made is then made again,
-with what it was given when it cost most, and the least of three times is told. A ratio of 1 says that twice as many
-jobs cost the same, 2 that they cost twice as much. Statements below a fifth of a millisecond are left out.
+with what it was given when it cost most, and the least of three times is told: CPU time of SQLite, which runs in this
+process, and time by the clock of PostgreSQL. A ratio of 1 says that twice as many jobs cost the same, 2 that they cost
+twice as much. Statements below a fifth of a millisecond are left out.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ LEAST_S = 2e-4
 
 
 def least_time(store: Store, statement: str, given: Any) -> float:
-    """Seconds of the quickest of three."""
+    """Seconds of the quickest of three: of CPU on SQLite, by the clock elsewhere."""
     took = []
+    clock = time.thread_time if store.url.get_backend_name() == "sqlite" else time.perf_counter
     with store._reader.connect() as connection:
         driver: Any = connection.connection.dbapi_connection
         for _ in range(3):
-            begun = time.perf_counter()
+            begun = clock()
             driver.execute(statement, given).fetchall()
-            took.append(time.perf_counter() - begun)
+            took.append(clock() - begun)
     return min(took)
 
 

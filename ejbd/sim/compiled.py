@@ -43,13 +43,17 @@ def at_hand(function: Callable[..., object]) -> bool:
 def compiled(function: Callable[..., object], arguments: tuple[Any, ...]) -> Callable[..., Any]:
     """The kernel compiled for these arguments, together with every kernel that it calls; it is not run.
 
-    The first time on a machine takes from ten seconds to a minute, which is told as it goes on; later ones a moment.
+    The first time on a machine takes from five to thirty seconds, which is told as it goes on; later ones a moment.
     """
     import numba
     from numba.core import event
 
+    from ejbd.sim.numba_backend import pass_by_reference
+
+    for argument in arguments:
+        pass_by_reference(argument)
     setattr(numba.config, "CACHE_DIR", str(_folder()))  # noqa: B010  (a name that numba makes at run time)
-    dispatcher = _dispatcher(function)
+    dispatcher = _dispatcher(function, is_called_by_python=True)
     types_ = tuple(numba.typeof(argument) for argument in arguments)  # type: ignore[no-untyped-call]
     if at_hand(function):
         dispatcher.compile(types_)
@@ -95,6 +99,7 @@ def _folder() -> Path:
     where = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256(f"{versions} {where} {core}".encode())
     digest.update(source_digest(Path(__file__).parent, word=of_core.__name__.encode()).encode())
+    digest.update(Path(__file__).with_name("numba_backend.py").read_bytes())
     return user_folder("XDG_CACHE_HOME", ".cache") / "ejb" / f"kernels-{digest.hexdigest()[:16]}"
 
 
@@ -118,8 +123,8 @@ def _gather(function: Callable[..., object], found: dict[str, Callable[..., obje
 
 
 @functools.cache
-def _dispatcher(function):  # type: ignore[no-untyped-def]
-    import numba
+def _dispatcher(function: Callable[..., object], is_called_by_python: bool = False) -> Any:
+    from ejbd.sim.numba_backend import make_dispatcher
 
     known = dict(function.__globals__)
     for name, callee in _called(function).items():
@@ -127,6 +132,4 @@ def _dispatcher(function):  # type: ignore[no-untyped-def]
     twin = types.FunctionType(function.__code__, known, function.__name__, function.__defaults__)
     twin.__qualname__ = function.__qualname__
     twin.__module__ = function.__module__
-    # Kernels allocate nothing, so arrays need not be counted, which makes both compiling and running much faster.
-    options: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
-    return numba.njit(**options)(twin)
+    return make_dispatcher(twin, is_called_by_python=is_called_by_python)

@@ -157,9 +157,9 @@ def _game(
         return float(state[0].count[NEXT]) / max(1, jobs)
 
     if policy is Policy.EJB:
-        game = Game(what, engine.play_elastic, make, done, 50e-6 * jobs, 60.0)
+        game = Game(what, engine.play_elastic, make, done, 50e-6 * jobs, 20.0)
         return game if look is None else replace(game, look=lambda state: look(state[0]), every=LOOK_EVERY)
-    return Game(what, engine.play_rigid, make, done, 15e-6 * jobs, 15.0)
+    return Game(what, engine.play_rigid, make, done, 15e-6 * jobs, 8.0)
 
 
 def refuse_fault(w: World) -> None:

@@ -297,7 +297,7 @@ def _game(workload: Workload, targets: Any, last: int, make: Callable[[bool], tu
     def done(state: tuple[Any, ...]) -> float:
         return float(state[0].count[NEXT]) / max(1, last + 1)
 
-    return Game(f"{workload.name}, targets", play_targets, make, done, 3e-3 * targets.size, 70.0)
+    return Game(f"{workload.name}, targets", play_targets, make, done, 3e-3 * targets.size, 22.0)
 
 
 def _like(vector: Any) -> Any:

@@ -79,14 +79,15 @@ def list_jobs(
     keys = [Job.seq.desc()]
     if by is not None:
         keys = [(by.desc() if order.startswith("-") else by.asc()).nulls_last(), *keys]
-    query = select(Job).order_by(*keys).limit(limit).offset(offset or None).options(*options)
     filters = job_filters(user=user, states=states, queue=queue, name=name, name_part=name_part, array=array)
-    query = query.where(*filters)
     if between is not None:
-        query = query.where(Job.seq.between(*between))
+        filters.append(Job.seq.between(*between))
     if before_seq is not None:
-        query = query.where(Job.seq < before_seq)
-    return session.scalars(query).all()
+        filters.append(Job.seq < before_seq)
+    page = select(Job).where(*filters).order_by(*keys).limit(limit).offset(offset or None)
+    if by is not None:  # all that meet the filters are sorted, but only those of the page are read as a whole
+        page = select(Job).where(Job.seq.in_(page.with_only_columns(Job.seq))).order_by(*keys)
+    return session.scalars(page.options(*options)).all()
 
 
 def open_or_ended(table: type[Job] | type[Subjob], since_s: float) -> ColumnElement[bool]:

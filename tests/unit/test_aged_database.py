@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
+from ejbd.store.queries import list_jobs
 from ejbd.store.store import Store
 from tests.fakes.aged import Meter, age_database, explain_plans, live_once
 from tests.fakes.plans import GROWING, READ_ALL
@@ -32,6 +34,15 @@ async def test_no_statement_costs_more_the_more_jobs_have_ended(tmp_path: Path, 
     meter = await _second_life(tmp_path, lived, store, COPIES)
     dear = {cost.where: f"{cost.steps} steps: {name}" for name, cost in meter.costs.items() if cost.steps > STEPS}
     assert not {where: what for where, what in dear.items() if where not in READ_ALL}
+
+
+def test_of_a_list_that_is_sorted_only_the_page_is_read_as_a_whole(store: Store) -> None:
+    """To sort all that ever ran with its scripts takes four times as long."""
+    said: list[str] = []
+    event.listen(store._reader, "before_cursor_execute", lambda *given: said.append(given[2]))
+    store.read_sync(lambda session: list_jobs(session, order="-name"))
+    whole, _, is_sorted = said[-1].partition("IN (SELECT jobs.seq")
+    assert "jobs.spec" in whole and "LIMIT" in is_sorted and "jobs.spec" not in is_sorted
 
 
 @pytest.mark.postgresql

@@ -130,7 +130,7 @@ def test_a_loop_over_small_logs_is_compiled_once_that_was_worth_it(monkeypatch: 
 
 
 @pytest.mark.slow
-@pytest.mark.nightly("compiling takes minutes; test_core_guard.py compiles one kernel, and the others are played plain")
+@pytest.mark.nightly("compiling takes long; test_core_guard.py compiles one kernel, and the others are played plain")
 @pytest.mark.parametrize("policy", [Policy.EASY, Policy.EJB])
 def test_compiled_it_plays_what_plain_python_plays(policy: Policy) -> None:
     if not compiled.can_compile():

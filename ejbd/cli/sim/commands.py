@@ -402,7 +402,7 @@ def tell_compiler(elapsed_s: float) -> None:
     if importlib.util.find_spec("numba") is None:
         hint = "numba would make it ten times as fast: pip install 'ejb[sim]'"
     else:
-        hint = "`ejb sim compile` (a minute, once) makes it ten times as fast"
+        hint = "`ejb sim compile` (under a minute, once) makes it ten times as fast"
     print(f"ejb: this was interpreted; {hint}", file=sys.stderr)
 
 
