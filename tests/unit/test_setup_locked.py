@@ -27,6 +27,7 @@ def wheel(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False], ids=["the-right-hash", "a-wrong-hash"])
 def test_a_file_with_another_hash_than_the_lock_file_says_is_not_installed(tmp_path: Path, right: bool) -> None:
     (tmp_path / "scripts").mkdir()
