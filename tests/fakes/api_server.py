@@ -57,7 +57,7 @@ class ApiServer:
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """Run something on the server's loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(call, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(call, self.loop).result(180)
 
     def stop_listening(self) -> None:
         self.run(self.servers.stop())
