@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ejbd.core.speculation.laws import law_of
-from ejbd.studies.speculative import reproduce
+from ejbd.studies.speculative import reproduce, scenarios
 from ejbd.studies.speculative.fluid import play_fluid
 from ejbd.studies.speculative.laws import ALLOCATIONS, HOUR, LAWS, tabulated, widths
 from ejbd.studies.speculative.rounds import Played, StochasticJob, play
@@ -159,6 +159,9 @@ def test_the_command_makes_tables_and_pictures(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(reproduce, "SHARES", (0.5,))
     monkeypatch.setattr(reproduce, "RATES", (0.5,))
     monkeypatch.setattr(reproduce, "HISTORIES", (10,))
+    monkeypatch.setattr(scenarios, "JOBS", 20)
+    few = {name: (words, count // 10) for name, (words, count) in scenarios.APPLICATIONS.items()}
+    monkeypatch.setattr(scenarios, "APPLICATIONS", few)
     out = tmp_path / "out"
     paths = ejb_sim("reproduce", "speculative", "--runs", "1", "--out", str(out)).stdout.split()
     assert {Path(path).name for path in paths} >= {"speculative.json", "speculative.md", "figure2.png", "figure8.png"}
