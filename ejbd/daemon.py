@@ -43,6 +43,7 @@ from ejbd.release.version import told as told_version
 if TYPE_CHECKING:
     from ejbd.store.store import Store
 
+SWITCH_S = 5e-4  # after which a thread that computes lets another go on: the event loop would wait ten times as long
 STOP_BOUND_S = 30.0  # from a signal until the process is gone; systemd and its like wait for 90
 
 log = structlog.get_logger(__name__)
@@ -110,6 +111,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
     from ejbd.store.store import Store
     from ejbd.web.app import install
 
+    sys.setswitchinterval(SWITCH_S)
     _make_state_dir(settings.state_dir)
     store = Store(settings.url_of_database)
     stop = asyncio.Event()

@@ -5,6 +5,7 @@ A worker proves itself to :mod:`ejbd.api.worker_door`, which lets it through to 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import os
@@ -28,11 +29,13 @@ from ejbd.api.shares import ADMINISTRATORS
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Token
+from ejbd.store.turns import ASKER
 from ejbd.wire.rights import Proof, Role, Scope
 
 TOKEN_PREFIX = "ejb_"
 ID_LENGTH = 16  # of the digest's hexadecimal digits: enough to tell tokens apart, useless as a token
 HOLDERS_KEPT = 1000
+REFUSED_S = 1.0  # until one too many is answered: a client that asks on and on would cost others more than its requests
 BEARER = HTTPBearer(
     auto_error=False, description="a token of POST /v1/tokens; not needed over the unix socket, where the peer is known"
 )
@@ -135,7 +138,12 @@ async def principal_of(request: Request, declared: Annotated[object, Depends(BEA
     if found is None:
         found = await _principal(request)
         request.state.asker = found  # for the audit, also where it is refused now
-        request.app.state.allowances.request(found)
+        ASKER.set("" if found.role is Role.ADMIN else found.user)
+        try:
+            request.app.state.allowances.request(found)
+        except EjbError:
+            await asyncio.sleep(REFUSED_S)
+            raise
         found.require(needed(request.method, request.scope["path"]))
         request.state.principal = found
     if (connection := getattr(request.state, "connection", None)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 
 import structlog
@@ -10,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ejbd.api.access.allowance import Allowances
+from ejbd.api.access.allowance import SMALL_BYTES, Allowances
 from ejbd.api.auth import Principal, principal_of
 from ejbd.api.bodies import Values
 from ejbd.api.port import ManagerPort
@@ -24,7 +25,6 @@ log = structlog.get_logger(__name__)
 _TOO_LARGE_HINT = "leave large data in files, or raise limits.max_body_bytes"
 
 
-_SMALL_BYTES = 64 * 1024
 _LOOKING_BYTES = 256 * 1024
 _LARGE_ROUTES = (
     "/v1/jobs",
@@ -47,8 +47,9 @@ class Guard:
     """Reads the bodies of users that are known and may use the route, and none that is larger than the route can need.
 
     A body is bounded: by `max_body_bytes` for jobs, 2 MiB for workers' reports, 256 KiB for a token that only reads,
-    64 KiB for the rest. Above that it is refused, by its stated length without reading it and otherwise when it passes
-    that. A bug is answered with a problem document that tells nothing about the inside; the log has it all.
+    64 KiB for the rest. Of one user's longer ones two are read at a time. Above its bound a body is refused, by its
+    stated length without reading it and otherwise when it passes that. A bug is answered with a problem document that
+    tells nothing about the inside; the log has it all.
     """
 
     def __init__(self, app: ASGIApp, manager: ManagerPort) -> None:
@@ -61,26 +62,23 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started = False
-        read = held = 0
+        read, is_large, turn = 0, False, contextlib.AsyncExitStack()
         values, content = Values(), hashlib.sha256()
         caller: Principal | None = None
         allowances: Allowances = scope["app"].state.allowances
-        most = self.most if scope["path"] in _LARGE_ROUTES else min(self.most, _SMALL_BYTES)
+        most = self.most if scope["path"] in _LARGE_ROUTES else min(self.most, SMALL_BYTES)
 
         async def counted() -> Message:
-            nonlocal read, held
+            nonlocal read, is_large
             message = await receive()
             if message["type"] == "http.request":
                 read += len(message.get("body", b""))
                 if read > most:
                     # FastAPI lets its own kind of exception alone while it reads a body, and hides every other.
                     raise HTTPException(413, _sentence(most))
-                if caller is not None:
-                    try:
-                        allowances.hold_body(caller.user, len(message.get("body", b"")))
-                    except EjbError as refused_now:
-                        raise HTTPException(429, refused_now.message) from None
-                    held += len(message.get("body", b""))
+                if read > SMALL_BYTES and caller is not None and not is_large:
+                    is_large = True
+                    await turn.enter_async_context(allowances.large.of("" if caller.admin else caller.user))
                 content.update(message.get("body", b""))
                 proved = scope.get("state", {}).get("content")
                 if proved not in (None, content.hexdigest()) and not message.get("more_body"):
@@ -121,8 +119,7 @@ class Guard:
                 raise  # half an answer is out: all that is left is to cut the connection
             await internal()(scope, receive, watched)
         finally:
-            if caller is not None and held:
-                allowances.drop_body(caller.user, held)
+            await turn.aclose()
 
     def _most_of(self, caller: Principal, path: str, most: int) -> int:
         """Bytes that a caller may send there. Raises EjbError (FORBIDDEN) for a user that has no jobs run here."""

@@ -9,9 +9,8 @@ import os
 import resource
 import socket
 import ssl
-import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,11 +20,13 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ejbd.api.access.allowance import Rates, too_many
 from ejbd.api.auth import Peer
 from ejbd.api.connections import Handshake, owner_of, party_of
 from ejbd.api.ports import KeptPorts
+from ejbd.api.problems import problem
 from ejbd.api.shares import ADMINISTRATORS, Shares, Use
-from ejbd.api.sockets import make_tcp_socket, make_unix_socket, take_handed_sockets
+from ejbd.api.sockets import Door, make_tcp_socket, make_unix_socket, peer_of, take_handed_sockets
 from ejbd.config import Settings
 from ejbd.errors import Code, EjbError
 from ejbd.files.paths import PORTS, TLS_PORT
@@ -36,7 +37,6 @@ BODY_S = 120.0  # for its body
 MOST_HEAD_BYTES = 64 * 1024  # request line and headers together
 MOST_GATHERED = 16 * 1024  # bytes that are kept until the event loop's next turn
 STOP_S = 3  # for requests that are under way when the daemon ends
-_CREDENTIALS = struct.Struct("3i")
 
 log = structlog.get_logger(__name__)
 
@@ -108,8 +108,7 @@ class PeerProtocol(HttpToolsProtocol):
         self._await("anything", SILENT_S)
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family == socket.AF_UNIX:
-            packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            peer = Peer(*_CREDENTIALS.unpack(packed))
+            peer = Peer(*peer_of(raw))
             self.app_state = {**self.app_state, "peer": peer}
             self.party = ADMINISTRATORS if peer.uid in (0, os.geteuid()) else f"uid {peer.uid}"
         else:
@@ -278,12 +277,13 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
     app.state.open_ports = frozenset(open_ports)
     if sockets[1].getsockname()[1] in open_ports and settings.identity == "helper":
         log.warning("api.port-open", why="another user can have this port while the daemon is away", url=urls[0])
+    welcome, refusal = _bound_connections(settings)
     tcp = Shares(settings.limits.user_connections)
     by_socket = Shares(settings.limits.user_connections)
     servers = [_Server(_config(app, by_socket, settings)), _Server(_config(app, tcp, settings))]
     servers += [_Server(_config(app, tcp, settings, tls)) for _ in urls[1:]]
     tasks = [
-        asyncio.create_task(server.serve(sockets=[sock]), name=f"api-{name}")
+        asyncio.create_task(server.serve(sockets=[Door(sock, welcome, refusal)]), name=f"api-{name}")
         for name, server, sock in zip(("unix", "tcp", "tls"), servers, sockets, strict=False)
     ]
     tls_url = urls[1].replace("http:", "https:") if len(urls) > 1 else None
@@ -297,6 +297,20 @@ async def serve(app: FastAPI, settings: Settings) -> Servers:
         await asyncio.sleep(0.01)
     log.info("api.listening", url=result.url, socket=str(settings.socket_path), tls=tls_url)
     return result
+
+
+def _bound_connections(settings: Settings) -> tuple[Callable[[int], bool], bytes]:
+    """Whether one more connection of a user may come, by its number, and what it is told that may not.
+
+    As many may come at once as a user can have, and then as many a second as requests: each brings one.
+    """
+    limits, own = settings.limits, (0, os.geteuid())
+    rates = Rates(limits.user_requests_per_s, at_once=limits.user_connections)
+    error = too_many("this user opens too many connections", 1.0, "send several requests on one connection")
+    answer = problem(error, headers={"Connection": "close"})
+    lines = [b"HTTP/1.1 429 Too Many Requests", *(name + b": " + value for name, value in answer.raw_headers)]
+    refusal = b"\r\n".join([*lines, b"", bytes(answer.body)])
+    return lambda uid: uid in own or rates.take(str(uid)) == 0.0, refusal
 
 
 def _config(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -13,8 +17,45 @@ from ejbd.files.paths import LONGEST_SOCKET_PATH
 from ejbd.files.tcpports import is_port_of_any_user
 
 FIRST_HANDED = 3  # the descriptor
+ACCEPTED_AT_ONCE, REFUSED_AT_ONCE = 8, 64  # connections in one turn of the event loop
+_CREDENTIALS = struct.Struct("3i")
 
 log = structlog.get_logger(__name__)
+
+
+class Door(socket.socket):
+    """A listening socket that gives a few connections at a time. The event loop would take all that wait in one go, a
+    thousand of one user's, and do nothing else meanwhile.
+
+    `welcome`: whether one more of that user's may come; those of others than a unix socket's have no number. What may
+    not come is told `refusal`, and costs next to nothing.
+    """
+
+    def __init__(self, listening: socket.socket, welcome: Callable[[int], bool], refusal: bytes) -> None:
+        super().__init__(fileno=listening.detach())
+        self._welcome, self._refusal = welcome, refusal
+        self._taken = self._refused = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises BlockingIOError where none waits, and now and then where some do."""
+        while self._taken < ACCEPTED_AT_ONCE and self._refused < REFUSED_AT_ONCE:
+            made, address = super().accept()
+            if self.family != socket.AF_UNIX or self._welcome(peer_of(made)[1]):
+                self._taken += 1
+                return made, address
+            self._refused += 1
+            with made, suppress(OSError):
+                made.setblocking(False)
+                made.send(self._refusal)
+        self._taken = self._refused = 0
+        raise BlockingIOError
+
+
+def peer_of(connected: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group of the other end of a unix socket, as the kernel says."""
+    packed = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(packed)
+    return pid, uid, gid
 
 
 def take_handed_sockets() -> dict[object, socket.socket]:

@@ -7,7 +7,6 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from weakref import WeakValueDictionary
 
 from ejbd.api.access.allowance import Allowances
 from ejbd.api.access.groups import refuse_another_group
@@ -16,6 +15,7 @@ from ejbd.api.models import JobCreated, JobSubmission, OverridesBody
 from ejbd.api.port import ManagerPort
 from ejbd.manager.jobspec import JobRequest, Overrides, Reading, read
 from ejbd.manager.jobspec.spec import WITH_FIELDS
+from ejbd.store.turns import UserTurns
 
 _LONG_TEXT = 16_384  # characters, below a millisecond or two
 
@@ -31,15 +31,12 @@ class LongTexts:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="submission-reader")
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = UserTurns(1)
 
-    async def read(self, user: str, body: JobSubmission) -> tuple[Reading, str]:
+    async def read(self, user: str, body: JobSubmission, hashed: bool = True) -> tuple[Reading, str]:
         """As :func:`read_submission`."""
-        turn = self._turns.get(user)
-        if turn is None:
-            turn = self._turns[user] = asyncio.Lock()
-        async with turn:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, _read, body)
+        async with self._turns.of(user):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, _read, body, hashed)
 
 
 _LONG_TEXTS = LongTexts()
@@ -78,16 +75,18 @@ def _text(value: str | float) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-async def read_submission(body: JobSubmission, user: str) -> tuple[Reading, str]:
-    """The user's job as it is understood, and the body's :func:`request_hash`; what is long is read off the event loop.
+async def read_submission(body: JobSubmission, user: str, hashed: bool = True) -> tuple[Reading, str]:
+    """The user's job as it is understood, and the body's :func:`request_hash` where it is wanted. What is long is read
+    off the event loop.
 
     Raises EjbError (INVALID) for what could not be run in any way.
     """
-    return _read(body) if _characters(body) <= _LONG_TEXT else await _LONG_TEXTS.read(user, body)
+    short = _characters(body) <= _LONG_TEXT
+    return _read(body, hashed) if short else await _LONG_TEXTS.read(user, body, hashed)
 
 
-def _read(body: JobSubmission) -> tuple[Reading, str]:
-    return read(request_of(body)), request_hash(body)
+def _read(body: JobSubmission, hashed: bool = True) -> tuple[Reading, str]:
+    return read(request_of(body)), request_hash(body) if hashed else ""
 
 
 def _characters(body: JobSubmission) -> int:

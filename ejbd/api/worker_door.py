@@ -5,15 +5,14 @@ What cannot be proved gets an answer without a proof, which no worker believes (
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import hashlib
 from collections import OrderedDict
-from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ejbd.api.access.allowance import Allowances
+from ejbd.api.access.allowance import SMALL_BYTES, Allowances
 from ejbd.api.access.tokenproofs import target_of
 from ejbd.api.port import ManagerPort
 from ejbd.api.problems import problem
@@ -22,6 +21,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.manager.protocol import proofs
 from ejbd.manager.protocol.proofs import Claim
 from ejbd.manager.protocol.worker_models import PROTOCOL
+from ejbd.store.turns import ASKER, UserTurns
 
 PREFIX = "/v1/worker/"
 MOST_BYTES = 2 << 20  # of a request: a worker sends what is more one report at a time
@@ -37,7 +37,7 @@ class WorkerDoor:
         self.most = min(max_body_bytes, MOST_BYTES)
         self.sessions = proofs.Sessions()
         self._proved_before: OrderedDict[str, str] = OrderedDict()
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = UserTurns(AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
@@ -67,35 +67,32 @@ class WorkerDoor:
             return
         state = scope.setdefault("state", {})
         state["subjob"] = claim.subjob
+        ASKER.set(WORKERS + claim.subjob)  # its reads and writes take turns with those of others
         if (connection := state.get("connection")) is not None:
             connection.is_of(WORKERS + claim.subjob)
         if not body:  # it waits for work
             await self.app(scope, _Again(body, receive), answer)
             return
-        turn = self._turns.get(claim.subjob)
-        if turn is None:
-            turn = self._turns[claim.subjob] = asyncio.Semaphore(AT_ONCE)
-        async with turn:
+        async with self._turns.of(claim.subjob):
             await self.app(scope, _Again(body, receive), answer)
 
     async def _body(self, receive: Receive, allowances: Allowances, sender: str) -> bytes | None:
         parts: list[bytes] = []
-        length = held = 0
-        try:
+        length = 0
+        async with contextlib.AsyncExitStack() as turn:
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
                     return None
+                is_large = length > SMALL_BYTES
                 parts.append(message.get("body", b""))
                 length += len(parts[-1])
                 if length > self.most:
                     raise EjbError(Code.TOO_LARGE, f"the body of a request may have {self.most} bytes at most")
-                allowances.hold_body(sender, len(parts[-1]))
-                held = length
+                if length > SMALL_BYTES and not is_large:
+                    await turn.enter_async_context(allowances.large.of(sender))
                 if not message.get("more_body", False):
                     return b"".join(parts)
-        finally:
-            allowances.drop_body(sender, held)
 
     async def _proved(self, scope: Scope) -> tuple[Claim, str]:
         headers = Headers(scope=scope)

@@ -33,9 +33,12 @@ from ejbd.store.engine import (
 )
 from ejbd.store.lock import SingleWriter
 from ejbd.store.transitions import WAKE
+from ejbd.store.turns import ASKER, UserTurns
 
 BATCH = 64  # functions that share one commit
 READERS = 4
+READERS_OF_ONE = 1  # threads that one user's requests have at a time: most of a read is computing
+WRITES_OF_ONE = 8  # functions of one user's requests that wait for the writer at a time
 
 T = TypeVar("T")
 OnCommit = Callable[[frozenset[str]], None]
@@ -82,6 +85,7 @@ class Store:
         self._writer = writer_engine(self.url)
         self._reader = reader_engine(self.url, READERS)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._reads, self._writes = UserTurns(READERS_OF_ONE), UserTurns(WRITES_OF_ONE)
         self._right = SingleWriter(self.url)
         self._right_wanted = False
         self._term: int | None = None
@@ -105,23 +109,27 @@ class Store:
     # -- what callers use
 
     async def write(self, fn: Callable[[Session], T], *, patient: bool = False) -> T:
-        """Run `fn` on the writer's thread; its changes are durable when this returns. In order of arrival. But of the
-        `patient` ones only one goes with each commit while others wait: no caller waits for a long row of them.
+        """Run `fn` on the writer's thread; its changes are durable when this returns. In order of arrival, and of one
+        user's requests (:data:`ASKER`) some at a time. But of the `patient` ones only one goes with each commit while
+        others wait: no caller waits for a long row of them.
 
         A caller that is cancelled before its turn leaves no trace; later, its changes are made without it. One gap is
         left open. A PostgreSQL connection may be lost in the very moment of the commit: that counts as a failure,
         though the server may have committed. A caller that repeats a change must be able to find it made.
         """
-        return await asyncio.wrap_future(self._enqueue(fn, patient))
+        async with self._writes.of(ASKER.get()):
+            return await asyncio.wrap_future(self._enqueue(fn, patient))
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:
         """:meth:`write` for callers without an event loop. It blocks its thread."""
         return self._enqueue(fn).result()
 
     async def read(self, fn: Callable[[Session], T]) -> T:
-        """Run `fn` in a thread on one snapshot of what is committed. It cannot change anything."""
-        self._refuse_if_closed()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, fn)
+        """Run `fn` in a thread on one snapshot of what is committed. It cannot change anything. Of one user's requests
+        one is carried out at a time."""
+        async with self._reads.of(ASKER.get()):
+            self._refuse_if_closed()
+            return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, fn)
 
     def read_sync(self, fn: Callable[[Session], T]) -> T:
         """:meth:`read` for callers without an event loop. It blocks its thread."""

@@ -31,6 +31,7 @@ _BESIDE = (
     *(
         "importlib.readers",
         "encodings.idna",
+        "encodings.unicode_escape",
         "stringprep",
         "asyncio.unix_events",
         "gzip",

@@ -168,6 +168,19 @@ async def test_what_a_worker_says_of_engines_counts_for_its_own_users_jobs(
     assert live.job(await live.submit(user="bob", engine="dmtcp")).engine == "dmtcp"
 
 
+async def test_what_an_administrators_worker_says_of_engines_counts_for_users_without_workers(
+    live: ManyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon's own PATH has no DMTCP, and the nodes have: an administrator's job shows that, another user's not."""
+    monkeypatch.setattr("ejbd.manager.facts.placing.checkpointing._on_path", lambda path, tick: False)
+    live.engines = ["none", "dmtcp"]
+    await running_of(live, "mallory")
+    with pytest.raises(EjbError, match="not on PATH"):
+        await live.submit(user="bob", engine="dmtcp")
+    live.manager.settings.admins = ("mallory",)
+    assert live.job(await live.submit(user="bob", engine="dmtcp")).engine == "dmtcp"
+
+
 async def test_how_fast_a_users_checkpoints_were_written_counts_for_that_users_jobs(live: ManyWorld) -> None:
     def add(session: Session) -> float | None:
         more = {"epoch": 1, "at_s": 1.0, "processors": 1, "nodes": 1, "checkpoint_s": 1.0, "wait_s": 0.0}

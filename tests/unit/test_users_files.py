@@ -182,7 +182,7 @@ async def test_long_scripts_of_one_user_are_read_one_after_the_other(monkeypatch
     """Fifty of mallory's, none of which comes to an end: bob's is read meanwhile."""
     released, begun = threading.Event(), list[str]()
 
-    def read(body: JobSubmission) -> tuple[Any, str]:
+    def read(body: JobSubmission, hashed: bool) -> tuple[Any, str]:
         begun.append(body.cwd)
         if body.cwd == "/mallory":
             released.wait(60)

@@ -25,6 +25,7 @@ from ejbd.api.shares import mark_as_stream
 from ejbd.config import Limits
 from ejbd.errors import Code, EjbError
 from ejbd.store.models import Job, Workflow
+from ejbd.store.turns import UserTurns
 from ejbd.wire.rights import Role
 from ejbd.wire.states import JobState, WorkflowState
 
@@ -32,16 +33,17 @@ BURST_S = 10.0  # so many seconds' worth of requests may come at once
 COUNTED_S = 2.0  # for how long a count of waiting jobs is gone by, with what has been added since
 WAIT_S = 60.0  # after which a user with too many waiting jobs, or streams, may try again
 MOST_KNOWN = 10_000
-MOST_BODIES = 4  # of the largest size that one user, or the workers of one subjob, may have under way
+SMALL_BYTES = 64 * 1024  # of each body are read as they come
+LARGE_AT_ONCE = 2  # longer bodies of one user, or of the workers of one subjob, that are read and dealt with at a time
 _NOT_STARTED = (JobState.RECEIVED, JobState.WAITING)
 
 
 class Rates:
-    """Requests by user: a bucket each, which fills by `per_s` a second up to ten seconds' worth."""
+    """Requests by user: a bucket each, which fills by `per_s` a second up to `at_once` (ten seconds' worth)."""
 
-    def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic, at_once: float | None = None) -> None:
         self._per_s = per_s
-        self._most = max(1.0, per_s * BURST_S)
+        self._most = max(1.0, per_s * BURST_S if at_once is None else at_once)
         self._clock = clock
         self._left: dict[str, tuple[float, float]] = {}
 
@@ -77,7 +79,7 @@ class Allowances:
         self._limits = limits
         self._rates = Rates(limits.user_requests_per_s)
         self._streams: Counter[str] = Counter()
-        self._body_bytes: Counter[str] = Counter()
+        self.large = UserTurns(LARGE_AT_ONCE)  # for requests with more than `SMALL_BYTES`
         self._waiting: dict[str, _Waiting] = {}
 
     def request(self, caller: Principal) -> None:
@@ -95,20 +97,6 @@ class Allowances:
         if caller.role is not Role.ADMIN and self._streams[caller.user] >= most:
             hint = "one stream, GET /v1/events/stream, has the events of all your jobs"
             raise too_many(f"{caller.user} has {most} streams open already", WAIT_S, hint)
-
-    def hold_body(self, sender: str, more_bytes: int) -> None:
-        """Of a body that is being read so much more has come. Raises EjbError (TOO_MANY) above `MOST_BODIES`."""
-        most = MOST_BODIES * self._limits.max_body_bytes
-        if self._body_bytes[sender] + more_bytes > most:
-            what = f"requests of {sender} that are under way have {most} bytes"
-            raise too_many(what, 1, "send large requests one after the other")
-        self._body_bytes[sender] += more_bytes
-
-    def drop_body(self, sender: str, all_bytes: int) -> None:
-        """Its request is over."""
-        self._body_bytes[sender] -= all_bytes
-        if self._body_bytes[sender] <= 0:
-            del self._body_bytes[sender]
 
     @contextlib.contextmanager
     def stream(self, user: str) -> Iterator[None]:
@@ -128,11 +116,17 @@ class Allowances:
         """
         if caller.role is Role.ADMIN:
             return
+        self.script(caller, body)
+        await self._one_more(caller, manager)
+
+    def script(self, caller: Principal, body: JobSubmission) -> None:
+        """Raises EjbError (TOO_LARGE) for a script that no job may have."""
+        if caller.role is Role.ADMIN:
+            return
         most = self._limits.user_script_bytes
         if body.script is not None and len(body.script) > most // 4 and len(body.script.encode()) > most:
             hint = "a script starts programs; leave data in files of their own"
             raise EjbError(Code.TOO_LARGE, f"a script may have {most} bytes at most", where="body.script", hint=hint)
-        await self._one_more(caller, manager)
 
     async def workflow(self, caller: Principal, manager: ManagerPort) -> None:
         """One more workflow, which counts as a waiting job until it is over. Raises EjbError (TOO_MANY)."""

@@ -124,7 +124,8 @@ def requeues_itself(script: str | None, signal: EndSignal | None, where: str, wo
     Its text may say so. Programs that are told of their end do it in their handler: of their ranks the text does not
     show it. `signal` and `where` it stands: --signal. `word`: what the user says of another run, as :func:`said`.
     """
-    for number, line in enumerate((script or "").split("\n"), 1):
+    # The pattern alone looks at each character of a long line, and nothing else of the daemon's goes on meanwhile.
+    for number, line in enumerate(script.split("\n") if script and "scontrol" in script else (), 1):
         if not line.lstrip().startswith("#") and _REQUEUES.search(line):
             message = "`scontrol requeue` puts a job back into the queue, and only an ordinary one can go there"
             return Refusal(f"line {number}", message)

@@ -61,6 +61,8 @@ class FileLooks:
     def _nothing_to_see(self, job: Reading) -> bool:
         if job.spec.pbs or _may_have_mpi(job) or job.profiles or Engine.reshapes(job.spec.engine):
             return False
+        if len(job.spec.script or "") > KEPT_CHARACTERS:
+            return False  # to see that takes longer than a thread
         seen = self._seen
         if seen is None or self._now() - seen[0] >= FRESH_S:
             return none_is_for(job.spec, None)
@@ -72,8 +74,7 @@ class FileLooks:
             return True
         if not none_is_for(spec, profiles):
             return False
-        if len(spec.script or "") <= KEPT_CHARACTERS:
-            self._none_is_for.add(asked)
+        self._none_is_for.add(asked)
         return True
 
     def _with_profile(self, job: Reading, user: str) -> Reading:

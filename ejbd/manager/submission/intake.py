@@ -231,7 +231,7 @@ class Intake:
 
         A caller that is cancelled before its turn leaves no trace; later, the job is stored without it.
         """
-        return await self._together.ask(submission)
+        return await self._together.ask(submission, submission.user)
 
     async def _stored(self, submissions: list[Submission]) -> Sequence[Answer]:
         for _ in range(MOST_DRAWS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from ejbd.manager.submission.intake import Accepted, Intake, Submission, answere
 from ejbd.manager.submission.together import Together
 from ejbd.manager.submission.told import ToldPlan
 from ejbd.store.store import Store
+from ejbd.store.turns import UserTurns
 
 _Look = tuple[Accepted | None, Admission, Wanted | None]
 GOOD_FOR_S = 30.0  # so long what the batch system has not refused is not shown again, whatever it said
@@ -63,6 +65,7 @@ class Submissions:
         self._outputs = Outputs()
         self._files = FileLooks(runs_as is not None, read_file=read_file)
         self._checks = asyncio.Semaphore(settings.limits.submit_concurrency)
+        self._checks_of = UserTurns(max(1, settings.limits.submit_concurrency - 1))  # a place is left to others
         self._under_way: dict[tuple[object, ...], asyncio.Future[tuple[str, ...]]] = {}
 
     async def submit(self, submission: Submission) -> Accepted:
@@ -102,7 +105,7 @@ class Submissions:
 
         And what was answered before, where that needs to be known by now.
         """
-        before, taken, learnt = await self._looks.ask(submission)
+        before, taken, learnt = await self._looks.ask(submission, submission.user)
         if before is None and taken.elastic:
             try:
                 # Else the daemon does not see what its user may, or the folder may be there by the time, as for sbatch.
@@ -171,23 +174,23 @@ class Submissions:
     async def _shown(self, runs_as: str, make: Callable[[], SubmitRequest]) -> tuple[str, ...]:
         """What the batch system says of a request, or a note where it says nothing in time."""
         limit_s = self._limits.check_timeout_s
-        try:
-            async with asyncio.timeout(self._limits.check_wait_s):
-                await self._checks.acquire()
-        except TimeoutError:
-            return self._no_turn()
-        try:
-            async with asyncio.timeout(limit_s + OVER_S):
-                said = await self._batch.check(Identity(runs_as), await asyncio.to_thread(make), limit_s)
-                return tuple(said or ())
-        except TimeoutError:
-            return (f"not checked by the batch system: it did not answer within {limit_s:g} s",)
-        except BatchError as error:
-            if not error.transient:
-                raise
-            return (f"not checked by the batch system: {error.sentence()}",)
-        finally:
-            self._checks.release()
+        async with contextlib.AsyncExitStack() as turns:
+            try:
+                async with asyncio.timeout(self._limits.check_wait_s):
+                    await turns.enter_async_context(self._checks_of.of("" if self._runs_as else runs_as))
+                    await turns.enter_async_context(self._checks)
+            except TimeoutError:
+                return self._no_turn()
+            try:
+                async with asyncio.timeout(limit_s + OVER_S):
+                    said = await self._batch.check(Identity(runs_as), await asyncio.to_thread(make), limit_s)
+                    return tuple(said or ())
+            except TimeoutError:
+                return (f"not checked by the batch system: it did not answer within {limit_s:g} s",)
+            except BatchError as error:
+                if not error.transient:
+                    raise
+                return (f"not checked by the batch system: {error.sentence()}",)
 
     def _no_turn(self) -> tuple[str, ...]:
         wait_s = self._limits.check_wait_s
@@ -210,7 +213,7 @@ class Submissions:
 
     async def plan(self, job: Reading, user: str) -> ToldPlan:
         """What submitting would do now (dry run)."""
-        job = await self._files.at(job)
+        job = await self._files.at(job, user)
         _, learnt = await self._store.read(lambda s: self._admit(s, job, user))
         walltimes = await asyncio.to_thread(walltimes_of, learnt) if learnt is not None else None
         taken, found = await self._store.read(lambda s: dryrun.plan(self._context(s), job, user, walltimes))

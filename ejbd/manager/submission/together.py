@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from typing import Generic, TypeVar
 
 Q = TypeVar("Q")
@@ -14,7 +15,8 @@ MOST_TOGETHER = 64
 
 
 class Together(Generic[Q, A]):
-    """Hands questions to `answer` in the order of their coming, those that wait at once, up to `most` of them.
+    """Hands questions to `answer`, those that wait at once, up to `most` of them: one of each user in turn, each user's
+    in the order of their coming.
 
     `answer` returns an answer for each, or the exception that its asker is to meet; what it raises is met by all.
     """
@@ -25,21 +27,33 @@ class Together(Generic[Q, A]):
         self._answer = answer
         self._name = name
         self._most = most
-        self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
+        self._waiting: OrderedDict[str, deque[tuple[Q, asyncio.Future[A]]]] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, question: Q) -> A:
+    async def ask(self, question: Q, user: str = "") -> A:
         """The answer. A question is not put where its asker is cancelled before its turn."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, future))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._drain(), name=self._name)
+        self._waiting.setdefault(user, deque()).append((question, future))
+        if self._task is None or self._task.done():  # of no one user's context
+            self._task = asyncio.get_running_loop().create_task(self._drain(), name=self._name, context=Context())
         return await future
+
+    def _next(self) -> tuple[Q, asyncio.Future[A]]:
+        """The first of the next user in turn; the second of that user comes behind one of each other's."""
+        user, own = self._waiting.popitem(last=False)
+        first = own.popleft()
+        if own:
+            self._waiting[user] = own
+        return first
 
     async def _drain(self) -> None:
         while self._waiting:
-            some = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
-            if not (some := [(question, future) for question, future in some if not future.done()]):
+            some: list[tuple[Q, asyncio.Future[A]]] = []
+            while self._waiting and len(some) < self._most:
+                question, future = self._next()
+                if not future.done():
+                    some.append((question, future))
+            if not some:
                 continue
             answers: Sequence[A | Exception]
             try:

@@ -54,9 +54,11 @@ DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its co
 def offered(ctx: Context, user: str) -> str:
     """Why a user's jobs cannot be checkpointed by DMTCP, or "" if they can: each of the latest workers offers it.
 
-    While none of the user's workers has been seen, it is the daemon's own PATH that is looked at.
+    While none of the user's workers has been seen, those of administrators (`admins`) count, which the operator trusts.
+    Without any it is the daemon's own PATH that is looked at. Where that is wrong the first ranks find out, and go on
+    without DMTCP (ejbd.manager.rules.placements.movability).
     """
-    if ctx.offers_of(user):
+    if _known_offers(ctx, user):
         return nodes_without_dmtcp(ctx, user)
     if not _on_path(os.environ.get("PATH", os.defpath), int(time.monotonic() / LOOK_AGAIN_S)):
         return f"dmtcp_launch is not on PATH (it comes from {DMTCP_SOURCE})"
@@ -71,9 +73,14 @@ def nodes_without_dmtcp(ctx: Context, user: str, nodes: Sequence[str] | None = N
 
 def _first_without(ctx: Context, user: str, engine: str, nodes: Sequence[str] | None = None) -> str:
     """Of these nodes (None: of all) the first that does not offer an engine, as its last worker said; or ""."""
-    latest = dict(ctx.offers_of(user))  # of each node the last
+    latest = dict(_known_offers(ctx, user))  # of each node the last
     without = (node for node, said in latest.items() if engine not in said["engines"])
     return min((node for node in without if nodes is None or node in nodes), default="")
+
+
+def _known_offers(ctx: Context, user: str) -> tuple[Offer, ...]:
+    """What is believed of workers where a user's jobs are concerned; other users' word is nothing."""
+    return ctx.offers_of(user) or tuple(said for admin in ctx.settings.admins for said in ctx.offers_of(admin))
 
 
 @lru_cache(maxsize=1)
@@ -133,7 +140,7 @@ def choose_engine(ctx: Context, spec: JobSpec, user: str) -> tuple[str, str]:
     if spec.engine == "auto":
         chosen += (
             ": every worker offers it"
-            if ctx.offers_of(user)
+            if _known_offers(ctx, user)
             else ": it is on the daemon's PATH, and no worker was seen yet"
         )
     return "dmtcp", chosen + moved if spec.engine == "auto" or split else ""
