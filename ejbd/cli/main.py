@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -23,6 +24,8 @@ def main() -> None:
 
         print(told("ejb"))
         return
+    if _is_often_started():
+        gc.set_threshold(100_000)  # so little is made that nothing has to be looked for in it
     from ejbd.cli.output import current
     from ejbd.client import unix
     from ejbd.errors import EjbError
@@ -34,11 +37,8 @@ def main() -> None:
 
             sys.exit(links.run(name, words))
         if "submit" in words and _COMPLETING not in os.environ:
-            import gc
-
             from ejbd.cli.submission.submitting import quickly
 
-            gc.set_threshold(100_000)  # so little is made that nothing has to be looked for in it
             code = quickly(words)
             if code is not None:
                 sys.exit(code)
@@ -54,14 +54,17 @@ def main() -> None:
         sys.exit(130)
 
 
+def _is_often_started() -> bool:
+    return "submit" in sys.argv or sys.argv[0].rpartition("/")[2] in LINKS
+
+
 def run() -> None:
     """`ejb` as a program. What is called in scripts ends at once: Python would take itself apart for as long as a tenth
     of a submission lasts."""
     try:
         main()
     except SystemExit as ended:
-        often = "submit" in sys.argv or sys.argv[0].rpartition("/")[2] in LINKS
-        if often and isinstance(ended.code, int):
+        if _is_often_started() and isinstance(ended.code, int):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ended.code)

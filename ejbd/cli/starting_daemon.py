@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -26,6 +25,8 @@ def await_starting_daemon(path: str) -> bool:
             print("ejb: an ejbd is just starting; waiting until it answers", file=sys.stderr)
             told = True
         time.sleep(0.1)
+        import socket  # where a daemon answers at once nothing needs it
+
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
             try:
                 tried.settimeout(1)

@@ -1,13 +1,14 @@
 """HTTP over the daemon's unix socket, by `httptools`, which the daemon itself reads requests with.
 
 The one place beside httpx: `ejb submit` on a unix socket is started often. httpx's import alone takes four times as
-long as the whole of it may, and that of `http.client` a quarter of it (benchmarks/README.md). Over TCP, and
-asynchronously, httpx carries everything.
+long as the whole of it may, and that of `http.client` a quarter of it (benchmarks/README.md). What is asked of `socket`
+is in the module that it is built on. Over TCP, and asynchronously, httpx carries everything.
 """
 
 from __future__ import annotations
 
-import socket
+from _socket import AF_UNIX, SOCK_STREAM
+from _socket import socket as Socket
 from collections.abc import Callable, Iterator
 
 from httptools import HttpParserError, HttpResponseParser
@@ -57,7 +58,7 @@ class UnixTransport:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._socket: socket.socket | None = None
+        self._socket: Socket | None = None
         self._answer: _Answer | None = None
 
     @property
@@ -71,7 +72,7 @@ class UnixTransport:
         Where no daemon is there, :data:`await_daemon` may wait for it.
         """
         self.place.refuse_socket_of_others()
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made = Socket(AF_UNIX, SOCK_STREAM)
         try:
             made.settimeout(CONNECT_S)
             made.connect(self.place.socket)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from sqlalchemy import event
 from sqlalchemy.orm import ORMExecuteState, Session, UOWTransaction
 
-from ejbd.store.models import Job, Subjob
-from ejbd.store.transitions import job_topic, wake
+from ejbd.store.models import Epoch, Job, Launch, Operation, Subjob, Worker
+from ejbd.store.transitions import job_topic, rows_topic, wake
 
+_BESIDE = (Worker, Launch, Epoch, Operation)
 ANY_JOB_TOPIC = "any-job"
 """Of a transaction that may have changed any job's rows, or of which it is not known whether it was committed."""
 
@@ -28,9 +29,11 @@ def _flushed(session: Session, _context: UOWTransaction) -> None:
                 wake(session, job_topic(row.id))
             elif isinstance(row, Subjob):
                 wake(session, job_topic(row.job_id))
+            elif isinstance(row, _BESIDE):
+                wake(session, rows_topic(row.job_id))
 
 
 @event.listens_for(WriterSession, "do_orm_execute")
 def _executed(state: ORMExecuteState) -> None:
-    if not state.is_select and state.bind_mapper is not None and state.bind_mapper.class_ in (Job, Subjob):
+    if not state.is_select and state.bind_mapper is not None and state.bind_mapper.class_ in (Job, Subjob, *_BESIDE):
         wake(state.session, ANY_JOB_TOPIC)

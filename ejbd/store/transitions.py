@@ -43,11 +43,17 @@ QUEUES_TOPIC = "queues"  # of a change of their settings
 STARTED_TOPIC = "started"  # a batch job has started, as its worker reports, and only a poll can say more
 LEFT_TOPIC = "left"  # a worker has left: its processors are about to be free
 JOB_TOPICS = "job:"  # with a job's id behind it
+ROWS_TOPICS = "rows-of:"  # the same: its workers, launches, placements or operations
 
 
 def job_topic(job_id: str) -> str:
     """The topic of everything that happens to this job."""
     return JOB_TOPICS + job_id
+
+
+def rows_topic(job_id: str) -> str:
+    """The topic of the rows beside those of this job and its subjobs, of which not each change is told to readers."""
+    return ROWS_TOPICS + job_id
 
 
 def wake(session: Session, *topics: str) -> None:

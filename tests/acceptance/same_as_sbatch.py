@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ejbd.cli.links.fields import wait_status
 from tests.fakes.daemon import FAST, Daemon, first_line, until
 from tests.integration.slurm_clusters import SlurmCluster
 
@@ -152,7 +153,7 @@ class Pair:
 
         live = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING")
         until(lambda: all(state not in live for state, _ in states()), f"job {id} of sbatch did not end", 240)
-        codes = [int(code) for _, code in states()]
+        codes = [wait_status(code) for _, code in states()]
         code = max(one >> 8 if one > 255 else one for one in codes)
         return self._outcome(self.folders[id], code)
 

@@ -29,7 +29,8 @@ LASTS_S = 120.0
 _OWN = re.compile(
     r"(array)?jobid|jobarrayid|jobidraw|.*time|time(used|left)|pending.*|priority.*|elapsed.*|cputime.*|.*cpu|planned.*|reserved|resv.*"
     r"|submit(line)?|start|end|eligible|dbindex|lastschedeval|allocsid|tresusage.*|schednodes|.*node(list|s|)|batchhost"
-    r"|reasonlist|flags|sluid|command|max.*|ave.*|min(cpu|vm|pages).*|consumed.*|derived.*|extra|dependency"
+    r"|reasonlist|flags|sluid|selectjobinfo|command|max.*|ave.*|min(cpu|vm|pages).*|consumed.*|derived.*|extra"
+    r"|dependency"
 )
 # What an elastic job has of its own: docs/scripts.md says what is not told of it.
 _ELASTIC = re.compile(r"requeue|stdout|stderr|.*comment|restart.*|ntper.*|network|batchflag|nice|std(out|err)")
@@ -190,7 +191,7 @@ say scancel 999999
 say scancel -A nosuch -w n9 -n "$1"
 say sbatch -Q -n1 -t1 -o /dev/null --wrap true
 say sbatch --bogus --wrap true 2>/dev/null
-echo n | say scancel -i $runs
+yes n 2>/dev/null | say scancel -i $runs  # newer Slurms ask on and on at the end of input
 scontrol show job $held | grep -E '^ *(Command|Comment|WorkDir|StdOut)='
 scontrol write batch_script $runs -
 say scancel -p batch -q normal -t R $runs

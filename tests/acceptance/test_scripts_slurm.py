@@ -146,10 +146,18 @@ OF_THE_MOMENT = (
     "SLURM_TASK_PID SLURM_SRUN_COMM_HOST SLURM_SRUN_COMM_PORT SLURM_STEP_LAUNCHER_PORT SLURM_PRIO_PROCESS _ SHLVL"
 )
 # What srun says about its own working, and Slurm's name for the machine that it runs on.
-OF_SRUN = "SRUN_DEBUG SLURM_LAUNCH_NODE_IPADDR SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0"
+OF_SRUN = "SRUN_DEBUG SLURMD_DEBUG SLURM_LAUNCH_NODE_IPADDR SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0"
 # Where the ranks of a launch are that needs less than all of the job.
 PLACED = {f"SLURM_{word}" for word in ["LOCALID", "NODEID", "GTIDS", "NNODES", "TASKS_PER_NODE", "TOPOLOGY_ADDR"]}
 PLACED |= {f"SLURM_STEP_{word}" for word in ["NODELIST", "NUM_NODES", "TASKS_PER_NODE"]} | {"SLURMD_NODENAME"}
+
+
+TIMES = ("SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME")
+
+
+def length_s(variables: dict[str, str]) -> int:
+    begin, end = (int(variables[name]) for name in TIMES)
+    return end - begin
 
 
 def environments(folder: Path) -> dict[str, dict[str, str]]:
@@ -180,6 +188,9 @@ def test_a_script_and_its_ranks_are_told_what_sbatch_and_srun_would_tell_them(
         assert number == next(s["batch_id"] for s in site.daemon.job(id)["subjobs"] if s["ordinal"] == 0)
         told = {key: value.replace(str(elastic), str(plain)) for key, value in variables.items()}
         told |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), wanted[name]["SLURM_JOB_ID"])
+        if "SLURM_JOB_END_TIME" in told:  # newer Slurms say it
+            assert length_s(told) == length_s(wanted[name])
+            told |= {key: wanted[name][key] for key in TIMES}
         own = {key for key in told if key.startswith(("EJB_", "BASH_FUNC_", "PMI_")) or key == "PATH"}
         assert told["EJB_JOB_ID"] == id
         expected = {key: value for key, value in wanted[name].items() if key != "PATH"}

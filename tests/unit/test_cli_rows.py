@@ -9,7 +9,7 @@ import pytest
 
 from ejbd.cli.links import options, sacct, squeue
 from ejbd.cli.links.batchrows import Answer, is_of, with_slurms
-from ejbd.cli.links.fields import UNKNOWN, WORKERS, moment, sacct_value, squeue_value
+from ejbd.cli.links.fields import UNKNOWN, WORKERS, moment, sacct_value, squeue_value, wait_status
 from ejbd.cli.links.rows import Details, Row, named
 
 ARRAY = {"id": "1a2b3c4d", "number": "8", "array_number": None, "array": None, "index": None, "kind": "array",
@@ -133,6 +133,9 @@ def test_codes_are_told_as_slurm_tells_them() -> None:
     assert told("FAILED", exit_code=137, exit_signal=9) == ["9", "0:9"]
     assert told("FAILED", exit_code=137) == ["35072", "9:0"]  # which Slurm's sacct makes of `exit 137`
     assert told("CANCELLED", exit_code=143) == ["15", "0:0"]
+    since_23_02 = Row(job(exit_code=7), "FAILED", slurm={"exit_code": "0:0"})
+    assert squeue_value(since_23_02, "exit_code") == "7:0"
+    assert [wait_status(code) for code in ("7:0", "0:9", "1792", "", "N/A")] == [1792, 9, 1792, 0, 0]
     step = {"ordinal": 0, "ranks": 2, "start_s": 1e9, "end_s": 1e9 + 1, "code": 139}
     row = Row(job(start_s=1e9), "CANCELLED", step_id="0", step=step)  # type: ignore[arg-type]
     assert [sacct_value(row, name) for name in ("JobID", "ExitCode", "NTasks", "User")] == ["12.0", "0:11", "2", ""]

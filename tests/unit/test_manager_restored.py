@@ -13,6 +13,8 @@ from sqlalchemy.orm import Session
 
 from ejbd.manager.acts.records import SKIPPED_NUMBERS, skip_numbers
 from ejbd.manager.hands import spool
+from ejbd.manager.jobspec import JobRequest, Overrides, read
+from ejbd.manager.rules.linked import elements
 from ejbd.store.another_site import LEFT, make_another_site
 from ejbd.store.backup import backup
 from ejbd.store.engine import parse_url
@@ -151,6 +153,49 @@ async def test_a_subjob_that_the_copy_does_not_know_is_given_back(site: Site) ->
     site.live.batch.free = 0
     live = await site.restore()
     assert tags(live) == [f"ejb-{job}.0"] and [s.ordinal for s in live.subjobs(job)] == [0, 1]
+
+
+async def submit_array(live: LiveWorld, array: str, key: str) -> str:
+    overrides = Overrides(ntasks="2", time="10", engine="application", options=(f"--array={array}",))
+    reading = read(JobRequest(cwd=str(live.folder), command=("./heat",), overrides=overrides))
+    return (await live.manager.submit(reading, "ada", key, "body")).id
+
+
+def indices(live: LiveWorld, array: str) -> dict[str, str]:
+    return live.store.read_sync(lambda s: elements.indices(s, array))
+
+
+async def settle(live: LiveWorld) -> None:
+    for _ in range(6):
+        await live.act()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["the copy knows the array", "it does not"])
+async def test_an_array_goes_on_with_the_elements_that_have_not_begun(site: Site, known: bool) -> None:
+    site.live.batch.free = 0
+    if not known:
+        site.copy()
+    array = await submit_array(site.live, "0-3%2", "a key")
+    await site.live.manager.cancel_elements(array, "3", "ada")
+    if known:
+        site.copy()
+    await settle(site.live)
+    before = tags(site.live)
+    assert before == [f"ejb-{array}_0.0", f"ejb-{array}_1.0"]
+    live = await site.restore()
+    await settle(live)
+    assert tags(live) == before
+    assert await submit_array(live, "0-3%2", "a key") == array
+    assert indices(live, array) == {"waiting": "0-1", "to come": "2", "cancelled": "3"}
+    for index in (0, 1, 2):
+        worker = await live.begin(f"{array}_{index}.0")
+        await worker.finish_ranks(next(iter(worker.ranks)))
+        for _ in range(2):
+            await live.poll(5)
+            await live.work()
+        await settle(live)
+    assert indices(live, array) == {"completed": "0-2", "cancelled": "3"}
+    assert sorted(job.tag for job in live.batch.jobs.values()) == [f"ejb-{array}_{index}.0" for index in (0, 1, 2)]
 
 
 async def received_job(live: LiveWorld) -> str:

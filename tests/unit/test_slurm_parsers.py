@@ -164,6 +164,15 @@ def test_a_partition_that_is_down_takes_nothing() -> None:
     assert [queue.up for queue in SHOW_NODES.parse(down).queues] == [False, True]
 
 
+def test_partitions_that_are_not_asked_for_again_are_as_they_were() -> None:
+    whole = SHOW_NODES.parse(NODES_TEXT)
+    nodes = NODES_TEXT[: NODES_TEXT.index("scontrol: show partitions")]
+    again = replace(SHOW_NODES, partitions=whole.partitions)
+    assert (SHOW_NODES.stdin, again.stdin) == ("show nodes\nshow partitions\n", "show nodes\n")
+    assert again.parse(nodes) == whole
+    assert again.parse(nodes.replace("Partitions=batch", "Partitions=batch,new", 1)).untold == ("new",)
+
+
 def test_a_partition_that_is_not_told_is_counted() -> None:
     listing = SHOW_NODES.parse(NODES_TEXT[: NODES_TEXT.index("PartitionName=whole")])
     assert [queue.name for queue in listing.queues] == ["batch"] and listing.unparsed == 1

@@ -22,7 +22,7 @@ from .files import make_dir, read_json, write_json
 from .interpreter import interpreter_of, is_bash
 from .own_job import describe_job
 from .proof import digest, mac, same
-from .settings import SITES_OWN, Subjob, read_subjob
+from .settings import SITES_OWN, Subjob, launcher_variables, read_subjob
 from .shimfolder import QUERIES, shim_environment, write_queries
 
 if TYPE_CHECKING:
@@ -285,6 +285,7 @@ def _environment(order: Dict[str, Any], subjob: Subjob, path_first: str) -> Dict
     """The user's, with what the batch system says of this batch job on top."""
     env = {str(k): str(v) for k, v in read_json(subjob.inside(str(order["env_file"]))).items()}
     own_tmp = env.get("TMPDIR")
+    env.update(launcher_variables(env))
     for name, value in os.environ.items():
         if name.startswith(_OF_THE_BATCH_SYSTEM) or name in SITES_OWN:
             env[name] = value

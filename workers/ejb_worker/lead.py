@@ -21,7 +21,7 @@ from .place import Place
 from .plain_launch import FILE as ALLOCATION_FILE
 from .plain_launch import allocation_of
 from .processes import Child, Processes
-from .settings import Subjob, site_variables, with_modules
+from .settings import OF_THE_BATCH_JOB, Subjob, site_variables, with_modules
 from .shimfolder import QUERIES, SHIMS, shim_environment, write_queries, write_shims
 
 LAST_WORD_S = 0.01
@@ -190,6 +190,7 @@ class Lead:
         processors = int(self._payload["processors"])
         env["HOSTNAME"] = self._place.node
         env.update(site_variables(env, self._place.node, self._place.processors))
+        env.update({name: os.environ[name] for name in OF_THE_BATCH_JOB if name in os.environ})
         env.update(
             EJB_JOB_ID=self._subjob.job,
             EJB_SUBJOB_ID=self._subjob.subjob,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import grp
 import os
 from typing import Any, Dict, Mapping
 
 from .engines.base import EpochContext
 from .place import Place
-from .settings import Subjob, site_variables
+from .settings import LAUNCHER_VARIABLES, OF_THE_BATCH_JOB, Subjob, site_variables
 from .watching import progress_file
 
 # Of the script's own world, not of the ranks'.
@@ -47,6 +48,7 @@ def rank_environment(
         SLURM_NPROCS=size,
     )
     env.update(site_variables(env, place.node, place.processors))
+    env.update(_job_group())
     for told in (context.payload, next(one for one in context.payload["ranks"] if int(one["rank"]) == rank)):
         env.update({str(name): str(value) for name, value in (told.get("variables") or {}).items()})
     env.update({str(name): str(value) for name, value in of_launcher.items() if value is not None})
@@ -57,6 +59,16 @@ def rank_environment(
     return env
 
 
+def _job_group() -> Dict[str, str]:
+    """The group as srun tells it since the Slurm (23.02) that tells a script when its job began."""
+    if OF_THE_BATCH_JOB[0] not in os.environ:
+        return {}
+    try:
+        return {"SLURM_JOB_GROUP": grp.getgrgid(os.getgid()).gr_name}
+    except KeyError:
+        return {}
+
+
 def launchers_environment(env: Dict[str, str], more: Dict[str, str]) -> Dict[str, str]:
     """Without what tells a launcher of a batch system's allocation: it starts its ranks here, and nowhere else.
 
@@ -65,7 +77,9 @@ def launchers_environment(env: Dict[str, str], more: Dict[str, str]) -> Dict[str
     plain = {
         name: value
         for name, value in env.items()
-        if not name.startswith(_BATCH_SYSTEMS) and name not in ("EJB_RANK", "EJB_PROCESSOR", "EJB_PROCESSOR_FILE")
+        if not name.startswith(_BATCH_SYSTEMS)
+        and name not in LAUNCHER_VARIABLES
+        and name not in ("EJB_RANK", "EJB_PROCESSOR", "EJB_PROCESSOR_FILE")
     }
     plain.update({str(name): str(value) for name, value in more.items()})
     return plain

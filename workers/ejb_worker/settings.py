@@ -21,6 +21,9 @@ _OF_THE_SITE = (
     "TMPDIR",
 )
 
+# What Slurm (since 23.02) says of the batch job in which a script runs. Ranks have it of their script.
+OF_THE_BATCH_JOB = ("SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME", "SLURM_OOM_KILL_STEP")
+
 _DEVICES = (
     "CUDA_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
@@ -30,6 +33,16 @@ _DEVICES = (
     "SLURM_JOB_GPUS",
     "SLURM_STEP_GPUS",
 )
+
+# Since 23.11 Slurm makes mpirun start its daemons by srun so: each, and the variable by which a user chooses another.
+LAUNCHER_VARIABLES = {
+    "HYDRA_BOOTSTRAP": "HYDRA_BOOTSTRAP",
+    "HYDRA_LAUNCHER_EXTRA_ARGS": "HYDRA_BOOTSTRAP",
+    "I_MPI_HYDRA_BOOTSTRAP": "I_MPI_HYDRA_BOOTSTRAP",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": "I_MPI_HYDRA_BOOTSTRAP",
+    "OMPI_MCA_plm_slurm_args": "",
+    "PRTE_MCA_plm_slurm_args": "",
+}
 
 SITES_OWN = frozenset(_OF_THE_SITE + _DEVICES)
 
@@ -41,9 +54,19 @@ def site_variables(given: Mapping[str, str], node: str, processors: int) -> Dict
     found["HOSTNAME"] = given.get("HOSTNAME") or node
     # Which devices are the job's is another matter on each node.
     found.update({name: os.environ[name] for name in _DEVICES if name in os.environ})
+    found.update(launcher_variables(given))
     found.update(SLURMD_NODENAME=node, SLURM_CPUS_ON_NODE=str(processors))
     found.update(SLURM_TOPOLOGY_ADDR=node, SLURM_TOPOLOGY_ADDR_PATTERN="node")
     return found
+
+
+def launcher_variables(given: Mapping[str, str]) -> Dict[str, str]:
+    """What Slurm told this worker for mpirun's sake, as far as the user's environment (`given`) leaves it to Slurm."""
+    return {
+        name: os.environ[name]
+        for name, choice in LAUNCHER_VARIABLES.items()
+        if name in os.environ and name not in given and given.get(choice, "slurm") == "slurm"
+    }
 
 
 def with_modules(env: Dict[str, str]) -> Dict[str, str]:

@@ -92,6 +92,10 @@ class SlurmBatch:
         self._level: str | None = None  # of our user in the accounts
         self._level_asked = -math.inf
         self._nodes: tuple[NodeView, ...] = ()  # as they were last seen
+        self._partitions: tuple[str, ...] = ()  # their lines, as they were last told
+        self._partitions_asked = -math.inf  # by the monotonic clock
+        self._partitions_untold: tuple[str, ...] = ()  # also when they were asked for
+        self._partitions_blamed: frozenset[tuple[str, str]] = frozenset()  # queues, and why jobs wait there
         self._rows: Memory = {}  # of the last poll
         self._reserved: tuple[Reserved, ...] | None = None  # None: never answered
         self._reserved_error: BatchError | None = None
@@ -104,12 +108,14 @@ class SlurmBatch:
         now_s = self._clock()
         own_uid = os.geteuid() if self.helper is None else None
         squeue = Squeue(new_separator(), own_uid=own_uid, timeout_s=self._timeout_s)
-        show = ShowNodes(self._whole_nodes, self._timeout_s)
+        if time.monotonic() - self._partitions_asked >= ASK_EVERY_S:
+            self._partitions, self._partitions_asked = (), time.monotonic()
+        show = ShowNodes(self._whole_nodes, self._timeout_s, self._partitions)
         asking = asyncio.create_task(self._ask_for_reservations())
         try:
             jobs_text, nodes_text = await asyncio.gather(
                 self._query(squeue.argv(), squeue.timeout_s, "list its jobs"),
-                self._query(show.argv(), show.timeout_s, "list its nodes", show.stdin, show.environment),
+                self._show(show),
             )
         finally:
             await asking  # never left behind: its command has its own time-out
@@ -122,9 +128,14 @@ class SlurmBatch:
             return in_order(rows, listing.tiers), unparsed, listing
 
         jobs, unparsed, listing = await beside(read)
+        if show.partitions and listing.untold != self._partitions_untold:  # a new one
+            show = replace(show, partitions=())
+            nodes_text = await self._show(show)
+            jobs, unparsed, listing = await beside(read)
         if not listing.nodes or not listing.queues:
             raise _unreadable("scontrol", nodes_text)
         self._nodes = listing.nodes
+        self._keep_partitions(show, listing, jobs)
         if unparsed and not jobs:
             raise _unreadable("squeue", jobs_text)
         settings = await self._settings()
@@ -150,6 +161,18 @@ class SlurmBatch:
             chains=True,
             blind=await self.blindness(),
         )
+
+    async def _show(self, show: ShowNodes) -> str:
+        return await self._query(show.argv(), show.timeout_s, "list its nodes", show.stdin, show.environment)
+
+    def _keep_partitions(self, show: ShowNodes, listing: NodeListing, jobs: Sequence[BatchJobView]) -> None:
+        """Partitions are asked for once a minute, and when a job begins or ceases to wait for what one is like."""
+        self._partitions = listing.partitions
+        if not show.partitions:
+            self._partitions_untold = listing.untold
+        blamed = frozenset((job.queue, job.reason) for job in jobs if job.reason.startswith("Partition"))
+        if blamed != self._partitions_blamed:
+            self._partitions_blamed, self._partitions_asked = blamed, -math.inf
 
     async def _settings(self) -> dict[str, str]:
         """The site's settings, as of a minute ago at most; a poll does not fail for them."""
@@ -217,6 +240,7 @@ class SlurmBatch:
                 return id  # it went on to wait for the job's end, as a line of the script has it do
             raise SubmitOutcomeUnknown(f"Slurm may have taken the job or not: {error}", stderr=error.stderr) from error
         if result.code != 0:
+            self._partitions_asked = -math.inf  # one may be closed by now
             raise refusals.submit_refusal(result)
         id = sbatch.parse(result.stdout)
         if id is None:

@@ -2,7 +2,8 @@
 
 `sinfo` has the same, but compares each of its rows with all others. That is 12 s of CPU time and more for 5,000 nodes
 in 6 partitions, where `scontrol` takes 0.05 s. Both questions go to one scontrol, on its standard input: it says what
-it is asked (`scontrol: show nodes`) between its answers.
+it is asked (`scontrol: show nodes`) between its answers. For the nodes scontrol asks the controller for all partitions,
+too, and squeue does the same. What partitions are like seldom changes. So that is not asked a third time in each poll.
 
 A line is `Name=value Name=value …`. What is read of a node stands before all that people write freely (Reason, Comment,
 Extra, which may hold blanks, `|` and `=`). So of two fields of one name the first is the real one.
@@ -34,33 +35,46 @@ _PARTITION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NodeListing:
-    """What one reading of the nodes shows. `tiers`: queue -> PriorityTier."""
+    """What one reading of the nodes shows. `tiers`: queue -> PriorityTier.
+
+    `partitions`: their lines, as they were told. `untold`: partitions of nodes of which nothing was told.
+    """
 
     nodes: tuple[NodeView, ...]
     queues: tuple[QueueView, ...]
     tiers: dict[str, int]
     unparsed: int
+    partitions: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ShowNodes:
-    """Every node and every partition that this user may see. `whole_nodes`: select/linear sites."""
+    """Every node and every partition that this user may see. `whole_nodes`: select/linear sites.
+
+    `partitions`: their lines of an earlier listing, where they are not asked for again.
+    """
 
     whole_nodes: bool = False
     timeout_s: float = 20.0
+    partitions: tuple[str, ...] = ()
 
-    stdin: ClassVar[str] = "show nodes\nshow partitions\n"
     # The line editor that scontrol may be linked with is to add nothing of its own.
     environment: ClassVar[Mapping[str, str]] = {"TERM": "dumb", "INPUTRC": "/dev/null"}
 
     def argv(self) -> list[str]:
         return ["scontrol", "--oneliner", "--details"]  # details: devices in use
 
+    @property
+    def stdin(self) -> str:
+        return "show nodes\n" if self.partitions else "show nodes\nshow partitions\n"
+
     def parse(self, text: str) -> NodeListing:
         """What was listed, with the number of lines that could not be read. The text is read in place, line by line."""
         nodes: list[NodeView] = []
         queues: dict[str, _Queue] = {}
         unparsed = 0
+        partitions: list[str] = []
         may_go_on = False  # a comment may hold line breaks, which are printed as they are
         for found in _LINE.finditer(text):
             line = found[0].rstrip()
@@ -75,18 +89,23 @@ class ShowNodes:
                     may_go_on = " Comment=" in line or " Extra=" in line
                 elif kind == "PartitionName":
                     _partition(name, line, queues)
+                    partitions.append(line)
                     may_go_on = False
                 elif not may_go_on and line not in ("", _PROMPT.rstrip(), "show nodes", "show partitions"):
                     raise ValueError("neither a node nor a partition")
             except ValueError:
                 unparsed += 1
-        unparsed += sum(1 for queue in queues.values() if not queue.told)
+        for line in self.partitions:
+            _partition(line[: line.find(" ")].partition("=")[2], line, queues)
+        untold = tuple(queue.name for queue in queues.values() if not queue.told)
         return NodeListing(
             # As everywhere in Slurm, a node in no partition cannot be used.
             nodes=tuple(node for node in nodes if node.queues),
             queues=tuple(queue.view(self.whole_nodes) for queue in queues.values() if queue.told),
             tiers={queue.name: queue.tier for queue in queues.values()},
-            unparsed=unparsed,
+            unparsed=unparsed + len(untold),
+            partitions=self.partitions or tuple(partitions),
+            untold=untold,
         )
 
 

@@ -85,7 +85,7 @@ def _squeues(row: Row, known: Mapping[str, Any]) -> dict[str, Any]:
         "submit_time": int(job["submit_s"]),
         "start_time": int(job["start_s"] or job["rigid_start_s"] or 0),
         "end_time": int(job["end_s"] or job["expected_completion_s"] or 0),
-        "exit_code": int(value("exit_code")),
+        "exit_code": fields.wait_status(value("exit_code")),
         "hold": job["held"],
         **files,
     }

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from ejbd.cli.links.rows import Row, without_tag
 from ejbd.cli.links.states import LIVING, SHORT, word_recorded
-from ejbd.wire.hostlists import fold
 from ejbd.wire.states import JobState
 
 NONE = "(null)"
@@ -29,7 +28,7 @@ _NO_REASON = ("", "None")
 _ENDED_BY_OTHERS = ("CANCELLED", "TIMEOUT")
 _WITH_REASON = ("PENDING", "SUSPENDED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE")
 
-# The fields of `squeue --Format`: name/letter of `--format`/heading. As Slurm 22.05 to 24.11 have them.
+# The fields of `squeue --Format`: name/letter of `--format`/heading. As Slurm 22.05 to 25.11 have them.
 _OF_SQUEUE = """
 Account/a/ACCOUNT AccrueTime//ACCRUE_TIME admin_comment//ADMIN_COMMENT AllocNodes//ALLOC_NODES AllocSID//ALLOC_SID
 ArrayJobId/F/ARRAY_JOB_ID ArrayTaskId/K/ARRAY_TASK_ID AssocId//ASSOC_ID BatchFlag//BATCH_FLAG BatchHost/B/EXEC_HOST
@@ -59,23 +58,24 @@ tres-per-socket//TRES_PER_SOCKET tres-per-task//TRES_PER_TASK UserId/U/UID UserN
 WCKey/w/WCKEY WorkDir/Z/WORK_DIR SelectJobInfo/s/
 """
 
-# The fields of `sacct --format`: name:width, to the left where that is negative. As Slurm 22.05 to 24.11 have them.
+# The fields of `sacct --format`: name:width, to the left where that is negative. As Slurm 22.05 to 25.11 have them.
 _OF_SACCT = """
 Account:10 AdminComment:15 AllocCPUS:10 AllocNodes:10 AllocTRES:10 AssocID:7 AveCPU:10 AveCPUFreq:10 AveDiskRead:14
 AveDiskWrite:14 AvePages:10 AveRSS:10 AveVMSize:10 BlockID:16 Cluster:10 Comment:14 Constraints:19 ConsumedEnergy:14
 ConsumedEnergyRaw:17 Container:19 CPUTime:10 CPUTimeRAW:10 DBIndex:-10 DerivedExitCode:15 Elapsed:10 ElapsedRaw:10
-Eligible:19 End:19 ExitCode:8 Extra:14 FailedNode:8 Flags:19 GID:6 Group:9 JobID:-12 JobIDRaw:-12 JobName:10
-Layout:9 Licenses:10 MaxDiskRead:12 MaxDiskReadNode:15 MaxDiskReadTask:15 MaxDiskWrite:12 MaxDiskWriteNode:16
+Eligible:19 End:19 ExitCode:8 Extra:14 FailedNode:8 Flags:19 GID:6 Group:9 JobID:-12 JobIDRaw:-12 JobName:10 Layout:9
+Licenses:10 MaxDiskRead:12 MaxDiskReadNode:15 MaxDiskReadTask:15 MaxDiskWrite:12 MaxDiskWriteNode:16
 MaxDiskWriteTask:16 MaxPages:8 MaxPagesNode:12 MaxPagesTask:14 MaxRSS:10 MaxRSSNode:10 MaxRSSTask:10 MaxVMSize:10
 MaxVMSizeNode:14 MaxVMSizeTask:14 McsLabel:12 MinCPU:10 MinCPUNode:10 MinCPUTask:10 NCPUS:10 NNodes:8 NodeList:15
 NTasks:8 Partition:10 Planned:10 PlannedCPU:10 PlannedCPURAW:13 Priority:10 QOS:10 QOSRAW:6 QOSREQ:10 Reason:22
-ReqCPUFreq:10 ReqCPUFreqGov:13 ReqCPUFreqMax:13 ReqCPUFreqMin:13 ReqCPUS:8 ReqMem:10 ReqNodes:8 ReqTRES:10
-Reservation:20 ReservationId:8 Reserved:10 Restarts:8 ResvCPU:10 ResvCPURAW:10 SLUID:14 Start:19 State:10 StdErr:20
-StdIn:20 StdOut:20 Submit:19 SubmitLine:20 Suspended:10 SystemComment:15 SystemCPU:10 Timelimit:10 TimelimitRaw:10
-TotalCPU:10 TRESUsageInAve:14 TRESUsageInMax:14 TRESUsageInMaxNode:18 TRESUsageInMaxTask:18 TRESUsageInMin:14
-TRESUsageInMinNode:18 TRESUsageInMinTask:18 TRESUsageInTot:14 TRESUsageOutAve:15 TRESUsageOutMax:15
-TRESUsageOutMaxNode:19 TRESUsageOutMaxTask:19 TRESUsageOutMin:15 TRESUsageOutMinNode:19 TRESUsageOutMinTask:19
-TRESUsageOutTot:15 UID:6 User:9 UserCPU:10 WCKey:10 WCKeyID:10 WorkDir:20
+ReqCPUFreq:10 ReqCPUFreqGov:13 ReqCPUFreqMax:13 ReqCPUFreqMin:13 ReqCPUS:8 ReqMem:10 ReqNodes:8 ReqReservation:20
+ReqTRES:10 Reservation:20 ReservationId:8 Reserved:10 Restarts:8 ResvCPU:10 ResvCPURAW:10 SegmentSize:11 SLUID:14
+Start:19 State:10 StdErr:20 StdIn:20 StdOut:20 Submit:19 SubmitLine:20 Suspended:10 SystemComment:15 SystemCPU:10
+Timelimit:10 TimelimitRaw:10 TotalCPU:10 TRESUsageInAve:14 TRESUsageInMax:14 TRESUsageInMaxNode:18
+TRESUsageInMaxTask:18 TRESUsageInMin:14 TRESUsageInMinNode:18 TRESUsageInMinTask:18 TRESUsageInTot:14
+TRESUsageOutAve:15 TRESUsageOutMax:15 TRESUsageOutMaxNode:19 TRESUsageOutMaxTask:19 TRESUsageOutMin:15
+TRESUsageOutMinNode:19 TRESUsageOutMinTask:19 TRESUsageOutTot:15 UID:6 User:9 UserCPU:10 WCKey:10 WCKeyID:10
+WorkDir:20
 """
 
 
@@ -150,7 +150,11 @@ def end(row: Row, unknown: str = UNKNOWN) -> str:
 
 def nodes(row: Row) -> str:
     """`n[1-2]`; empty while it has none."""
-    return fold(row.job["nodes"])
+    if not (nodes := row.job["nodes"]):
+        return ""
+    from ejbd.wire.hostlists import fold  # it takes as long to load as all the rest
+
+    return fold(nodes)
 
 
 def reason(row: Row) -> str:
@@ -208,10 +212,17 @@ def derived(row: Row) -> str:
     return f"0:{code - 128}" if code > 128 else f"{code}:0"
 
 
-def _wait_status(code: str) -> int:
-    """`CODE:SIGNAL` as wait(2) has it."""
-    ended, _, signal = code.partition(":")
-    return int(ended) << 8 | int(signal)
+def wait_status(code: str) -> int:
+    """`CODE:SIGNAL` as wait(2) has it. Before 23.02 squeue told the latter itself. 0 for what is neither."""
+    ended, colon, signal = code.partition(":")
+    if not (ended.isdigit() and (signal.isdigit() or not colon)):
+        return 0
+    return int(ended) << 8 | int(signal) if colon else int(ended)
+
+
+def _as_squeue_has_it(row: Row) -> str:
+    code = exit_code(row)
+    return code if ":" in row.slurm.get("exit_code", "") else str(wait_status(code))
 
 
 def uid(row: Row) -> str:
@@ -276,8 +287,8 @@ _SQUEUE: Mapping[str, Callable[[Row], str]] = {
     "reason": reason,
     "reasonlist": where,
     "dependency": dependency,
-    "exit_code": lambda row: str(_wait_status(exit_code(row))),
-    "derivedec": lambda row: str(_wait_status(derived(row))),
+    "exit_code": _as_squeue_has_it,
+    "derivedec": lambda row: str(wait_status(derived(row))),
     "workdir": lambda row: _file(row, "cwd"),
     "command": lambda row: " ".join(filter(None, [row.detail.get("script"), *row.detail.get("command", ())])) or NONE,
     "stdout": lambda row: _file(row, "output"),

@@ -201,7 +201,7 @@ def _by_squeue(rows: Iterable[Row]) -> Iterator[Row]:
             yield replace(row, slurm=_in_saccts_words(row.slurm))
             continue
         slurm = row.slurm
-        status = int(slurm["exit_code"]) if slurm["exit_code"].isdigit() else 0
+        status = fields.wait_status(slurm["exit_code"])
         job = dict(row.job) | {
             "nodes": list(unfold(slurm["nodelist"])) if slurm["nodelist"] else [],
             "start_s": _at_s(slurm["starttime"]) if row.state != "PENDING" else None,

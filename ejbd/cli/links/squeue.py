@@ -16,7 +16,6 @@ from ejbd.cli.links.options import Known
 from ejbd.cli.links.rows import Details, Row, apart, listed, named, rows_of
 from ejbd.client.client import Client
 from ejbd.errors import Code, EjbError
-from ejbd.wire.hostlists import unfold
 from ejbd.wire.visible import visible
 
 ENDED_SHOWN = 1000  # jobs that have ended, the latest; Slurm forgets them after some minutes
@@ -180,6 +179,8 @@ def _fits(row: Row, line: options.Line) -> bool:
     if (nodes := line.value("nodes")) is None:
         return True
     try:
+        from ejbd.wire.hostlists import unfold  # it takes as long to load as all the rest
+
         has = unfold(row.slurm["nodelist"]) if row.theirs else row.job["nodes"]
         return bool(set(has) & set(unfold(nodes)))
     except ValueError as error:

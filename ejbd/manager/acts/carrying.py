@@ -102,13 +102,13 @@ def do(where: Where, effect: Effect) -> Any:
     if isinstance(effect, fx.Apart):
         return in_savepoint(effect.world, effect.rule)
     if kind in doors.OF_ROW:
-        return carry_out(where, doors.OF_ROW[kind](**_fields(effect)))
+        return carry_out(where, doors.OF_ROW[kind](**fields_of(effect)))
     if kind in doors.OF_SITE:
-        return carry_out(where, doors.OF_SITE[kind](ctx, **_fields(effect)))
+        return carry_out(where, doors.OF_SITE[kind](ctx, **fields_of(effect)))
     if not isinstance(where, JobWorld):
         raise TypeError(f"{kind.__name__} is about a job, and the rule that asks for it is about none")
     if kind in doors.OF_JOB:
-        return carry_out(where, doors.OF_JOB[kind](where, **_fields(effect)))
+        return carry_out(where, doors.OF_JOB[kind](where, **fields_of(effect)))
     return WRITES_OF_A_JOB[kind](where, effect)
 
 
@@ -117,5 +117,6 @@ def in_savepoint(world: JobWorld, rule: Callable[[JobWorld], Effects[Any]]) -> N
     guarded(world, lambda world: carry_out(world, rule(world)))
 
 
-def _fields(effect: Effect) -> dict[str, Any]:
+def fields_of(effect: Effect) -> dict[str, Any]:
+    """What an effect tells the rule behind its door."""
     return {field.name: getattr(effect, field.name) for field in fields(effect)}

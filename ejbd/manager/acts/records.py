@@ -22,7 +22,9 @@ from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.tags import TAG_PREFIX
 from ejbd.manager.hands.spool import Spool
 from ejbd.manager.jobspec import JobSpec
-from ejbd.store import marks
+from ejbd.manager.jobspec.indices import folded, ranges, unfolded
+from ejbd.manager.rules.linked import elements
+from ejbd.store import marks, queries
 from ejbd.store.models import Array, Event, IdempotencyKey, Intent, Job, Mark, Subjob
 from ejbd.store.states import IntentState, JobState, SubjobState
 from ejbd.store.transitions import add_event, move_intent, move_job, move_subjob
@@ -33,6 +35,7 @@ SKIPPED_NUMBERS = 1_000_000  # of operations and events: the older ones were tol
 NOT_KNOWN = "it was submitted, and the database was restored from an older copy: how it ended is not known"
 FOUND = "the database was restored from an older copy, and does not know it"
 _KEPT_ROLES = (SubjobRole.PLACEHOLDER, SubjobRole.RIGID, SubjobRole.ASIDE)
+_OF_ARRAY = ("most", "dropped", "cancelled_by")
 _OF_SUBJOB = ("ordinal", "role", "processors", "walltime_s", "usable_s", "anchor")
 _NUMBERED = (("operations", "seq"), ("events", "id"), ("intents", "id"))
 
@@ -43,12 +46,18 @@ def row_of(subjob: Subjob) -> dict[str, Any]:
 
 
 def record_of(session: Session, job: Job) -> dict[str, Any]:
-    """What `job.json` keeps of a job: its row as it is submitted, what its user was told, and under which key."""
+    """What `job.json` keeps of a job: its row as it is submitted, what its user was told, and under which key. Of an
+    element the same of its array."""
     row = {column.key: getattr(job, column.key) for column in Job.__table__.columns if column.key != "seq"}
     key = session.scalars(select(IdempotencyKey).where(IdempotencyKey.job_id == job.id)).first()
     told = select(Event.data).where(Event.job_id == job.id, Event.kind == EventKind.JOB_RECEIVED)
     named = key and {"key": key.key, "request_hash": key.request_hash, "created_s": key.created_s}
-    return {"row": row, "key": named, "told": session.scalars(told).first() or {}}
+    record = {"row": row, "key": named, "told": session.scalars(told).first() or {}}
+    array = session.get(Array, job.array_id) if job.array_id is not None else None
+    if array is not None:  # which has no batch job of its own, and so no folder
+        beside = {name: getattr(array, name) for name in _OF_ARRAY}
+        record["array"] = {**record_of(session, queries.job(session, array.job_id)), "beside": beside}
+    return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +137,55 @@ def adopt(ctx: Context, kept: Sequence[KeptJob], listed: Mapping[str, BatchJobVi
 
 def _insert_job(ctx: Context, kept: KeptJob) -> Job | None:
     """None where the record is no row of this version's, or not this user's."""
-    session, row, key = ctx.session, dict(kept.record.get("row", {})), kept.record.get("key")
+    row = dict(kept.record.get("row", {}))
     try:
-        JobSpec.from_json(row["spec"])
         if row["id"] != kept.id or kept.user not in ("", row["user"]) or row["kind"] == JobKind.ARRAY:
             return None
-        if row["array_id"] is not None and session.get(Array, row["array_id"]) is None:
+        array = _array_of(ctx, kept.record.get("array"), row) if row["array_id"] is not None else None
+        if array is None:
             row["array_id"] = row["array_index"] = None
-        job = Job(**row | {"state": JobState.RECEIVED, "incarnation": 1, "reason": ""})
-        with session.begin_nested():
-            session.add(job)
-            session.flush()
-            if key is not None:
-                session.add(IdempotencyKey(user=job.user, job_id=job.id, **key))
-                session.flush()
+        job = _insert_row(ctx, {**kept.record, "row": row})
     except Exception:  # written by another version, torn, or not by this daemon
         return None
-    add_event(session, EventKind.JOB_RECEIVED, ctx.now, job_id=job.id, **kept.record.get("told", {}))
+    if array is not None:
+        ahead = unfolded(array.ahead)
+        ahead.discard(str(job.array_index))
+        array.ahead, array.open, array.changed = folded(ranges(ahead.intiter())), array.open + 1, True
+    return job
+
+
+def _array_of(ctx: Context, record: dict[str, Any] | None, element: Mapping[str, Any]) -> Array | None:
+    """The array of an element, inserted where the database does not know it. None: nothing can be read of it.
+
+    What was no job yet still comes; elements that have folders of their own are taken out of that.
+    """
+    session, row = ctx.session, (record or {}).get("row", {})
+    found = session.get(Array, element["array_id"])
+    if found is not None or record is None:
+        return found
+    if (row["id"], row["user"], row["kind"]) != (element["array_id"], element["user"], JobKind.ARRAY):
+        return None
+    columns = {**elements.new_array(row["id"], JobSpec.from_json(row["spec"]).array or ""), **record["beside"]}
+    ahead = unfolded(columns["ahead"]) - unfolded(columns["dropped"])
+    with session.begin_nested():
+        _insert_row(ctx, record)
+        session.add(array := Array(**{**columns, "ahead": folded(ranges(ahead.intiter()))}))
+        session.flush()
+    return array
+
+
+def _insert_row(ctx: Context, record: Mapping[str, Any]) -> Job:
+    """Raises whatever is wrong with it; then nothing is inserted."""
+    session, row, key = ctx.session, record["row"], record.get("key")
+    JobSpec.from_json(row["spec"])
+    job = Job(**{**row, "state": JobState.RECEIVED, "incarnation": 1, "reason": ""})
+    with session.begin_nested():
+        session.add(job)
+        session.flush()
+        if key is not None:
+            session.add(IdempotencyKey(user=job.user, job_id=job.id, **key))
+            session.flush()
+    add_event(session, EventKind.JOB_RECEIVED, ctx.now, job_id=job.id, **record.get("told", {}))
     add_event(session, EventKind.JOB_ADOPTED, ctx.now, job_id=job.id, reason=FOUND)
     return job
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, func, select
+from sqlalchemy import BindParameter, Select, bindparam, func, select
 
 from ejbd.manager.facts.context import Context
 from ejbd.manager.jobspec import JobSpec
@@ -39,6 +40,7 @@ _OPERATIONS_ASKED = {
     (True, False): _OPERATIONS_OF_EPOCH,
     (True, True): _OPERATIONS_OF_EPOCH.where(_UNFINISHED),
 }  # of one epoch, and those that are not finished
+_EVENTS = select(func.count()).select_from(Event).where(Event.job_id == _OF, Event.kind == bindparam("kind"))
 _ENGINE = (
     select(Operation.payload["engine"].as_string())
     .where(Operation.job_id == _OF, Operation.kind == OperationKind.LAUNCH, Operation.epoch == bindparam("epoch"))
@@ -60,6 +62,10 @@ class JobRows:
     _launch: Launch | None = None
     _engines: dict[int, str] = field(default_factory=dict)
 
+    def read_rows(self, query: Select[Any], **given: Any) -> list[Any]:
+        """What a query about this job finds: of each row its first column."""
+        return list(self.ctx.session.scalars(query, {"job": self.job.id, **given}))
+
     def read_again(self) -> None:
         """Forget the rows that were loaded: some of them may have been taken back."""
         self._subjobs = self._workers = self._epoch = self._launch = None
@@ -73,7 +79,7 @@ class JobRows:
     def subjobs(self) -> list[Subjob]:
         """All subjobs of the job, J0 first."""
         if self._subjobs is None:
-            self._subjobs = list(self.ctx.session.scalars(_SUBJOBS, {"job": self.job.id}))
+            self._subjobs = self.read_rows(_SUBJOBS)
         return self._subjobs
 
     def subjob(self, id: str) -> Subjob | None:
@@ -111,8 +117,7 @@ class JobRows:
     def workers(self) -> list[Worker]:
         """Workers that are believed to be alive, by subjob and node: the first node's is the first, as in sbatch."""
         if self._workers is None:
-            found = self.ctx.session.scalars(_WORKERS, {"job": self.job.id})
-            self._workers = sorted(found, key=lambda w: (w.subjob_id, natural(w.node)))
+            self._workers = sorted(self.read_rows(_WORKERS), key=lambda w: (w.subjob_id, natural(w.node)))
         return self._workers
 
     def workers_of(self, subjob: str) -> list[Worker]:
@@ -133,7 +138,7 @@ class JobRows:
     def epoch(self) -> Epoch | None:
         """The latest placement."""
         if not self._epoch_loaded:
-            self._epoch = self.ctx.session.scalars(_EPOCH, {"job": self.job.id}).first()
+            self._epoch = next(iter(self.read_rows(_EPOCH)), None)
             self._epoch_loaded = True
         return self._epoch
 
@@ -149,36 +154,34 @@ class JobRows:
     def launch(self) -> Launch | None:
         """The launch that is under way: the same one until it has ended."""
         if self._launch is None or self._launch.state != LaunchState.ACTIVE:
-            self._launch = self.ctx.session.scalars(_LAUNCH, {"job": self.job.id}).first()
+            self._launch = next(iter(self.read_rows(_LAUNCH)), None)
         return self._launch
 
     @property
     def launched(self) -> bool:
         """Whether there has been any launch: of whichever run of the script, on whichever lead."""
-        return self.ctx.session.scalar(_LAUNCHED, {"job": self.job.id}) is not None
+        return bool(self.read_rows(_LAUNCHED))
 
     @property
     def last_launch(self) -> Launch | None:
         """The launch that was asked for last, ended or not."""
-        return self.ctx.session.scalars(_LAST_LAUNCH, {"job": self.job.id}).first()
+        return next(iter(self.read_rows(_LAST_LAUNCH)), None)
 
     def operations(self, *kinds: OperationKind, epoch: int | None = None, unfinished: bool = False) -> list[Operation]:
         query = _OPERATIONS_ASKED[epoch is not None, unfinished]
-        given = {"job": self.job.id, "kinds": kinds} | ({} if epoch is None else {"epoch": epoch})
-        return list(self.ctx.session.scalars(query, given))
+        return self.read_rows(query, kinds=kinds, **({} if epoch is None else {"epoch": epoch}))
 
     def runs_under(self, epoch: Epoch) -> str:
         """The engine by which the ranks of an epoch were started; "" before anything was told to a worker."""
         if epoch.number not in self._engines:
-            told = self.ctx.session.scalars(_ENGINE, {"job": self.job.id, "epoch": epoch.number}).first()
+            told = next(iter(self.read_rows(_ENGINE, epoch=epoch.number)), None)
             if not told:
                 return ""
             self._engines[epoch.number] = told
         return self._engines[epoch.number]
 
     def count_events(self, kind: EventKind) -> int:
-        query = select(func.count()).select_from(Event).where(Event.job_id == self.job.id, Event.kind == kind)
-        return int(self.ctx.session.scalar(query) or 0)
+        return int(self.read_rows(_EVENTS, kind=kind)[0])
 
     @property
     def moving(self) -> bool:

@@ -112,8 +112,7 @@ class Poller:
             try:
                 with self._telemetry.poll("store"):
                     tick = Tick(view, roster, outcomes, left, self.specs)
-                    while await store.write(lambda s: tick.step(world.context(s))):
-                        pass
+                    await self._store_all(tick)
                     await self._neighbours.note(view, ends)
                 await fill_gaps(world)
                 if await store.read(lambda s: raising.is_wanted(world.context(s))):
@@ -127,6 +126,14 @@ class Poller:
             reach(CrashPoint.TICK_AFTER_COMMIT)
             self._health.looked()
             self._telemetry.last_poll.set(world.clock())
+
+    async def _store_all(self, tick: Tick) -> None:
+        try:
+            while await self._world.store.write(lambda s: tick.step(self._world.context(s))):
+                pass
+        except BaseException:
+            self.open.forget_running()  # what a step had changed of their rows is not in the database
+            raise
 
     async def see(self) -> None:
         """The first requests may come before the first poll. Raises EjbError where this daemon has not begun."""

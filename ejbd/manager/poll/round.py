@@ -6,7 +6,7 @@ on waiting, and are not loaded: the roster's few columns say all that the polici
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from sqlalchemy import bindparam, select, update
@@ -14,8 +14,10 @@ from sqlalchemy import bindparam, select, update
 from ejbd.core.decision import no_room
 from ejbd.manager.acts.carrying import carry_out, in_savepoint
 from ejbd.manager.acts.guard import guarded
+from ejbd.manager.acts.rehearsing import changes_nothing
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.listing.keptworlds import KeptWorld
 from ejbd.manager.facts.listing.roster import Roster, Specs, WaitingJob, waiting_world
 from ejbd.manager.facts.listing.rows import JobRow, SubjobRow
 from ejbd.manager.facts.room.verdicts import verdict
@@ -94,11 +96,18 @@ class Round:
             self._specs.read(self.ctx.session, asked[at : at + ROWS_AT_ONCE])
             yield
         asked_of = {id for id in asked if id in self._specs}
-        whole = [row.id for row in in_turn if row.id not in asked_of]
+        running = roster.running
+        whole = [row.id for row in in_turn if row.id not in asked_of and row.id not in running]
         done = 0
         for at, row in enumerate(in_turn, 1):
             if row.id in asked_of:
                 self._ask(row)
+                if at % ASKED_AT_ONCE:
+                    continue
+            elif row.id in running:
+                kept = running.get(self.ctx, row.id)
+                if kept is None or row.id in self._changed or not self._goes_on_running(kept):
+                    self._decide(row.id, [row.id])
                 if at % ASKED_AT_ONCE:
                     continue
             else:
@@ -121,12 +130,10 @@ class Round:
         holders: list[giving.Holder] = []
         ways: list[inway.Way] = []
         for at in range(0, len(ids), JOBS_AT_ONCE):
-            worlds = self._load(ids[at : at + JOBS_AT_ONCE])
-            for id in ids[at : at + JOBS_AT_ONCE]:
-                if id in worlds:
-                    guarded(worlds[id], partial(giving.look, found=holders))
-                    if stands:
-                        guarded(worlds[id], partial(inway.look, found=ways))
+            for kept in self._running(ids[at : at + JOBS_AT_ONCE]):
+                self._read(kept, partial(giving.look, found=holders))
+                if stands:
+                    self._read(kept, partial(inway.look, found=ways))
             yield
         for id, standing in inway.asked_to_make_way(self.ctx, ways):
             holders = [one for one in holders if one.job != id]
@@ -145,10 +152,10 @@ class Round:
         """
         if row.kind == JobKind.ARRAY or row.state == JobState.RECEIVED:
             return ""  # it goes to the batch system first, for which no poll is waited
+        if not row.elastic:
+            return ""  # whether it waits or runs
         if row.state != JobState.WAITING:
             return None
-        if not row.elastic:
-            return ""
         if row.decision_key != NO_ROOM or row.members_text != "[]" or len(subjobs) != 1:
             return None
         j0 = subjobs[0]
@@ -195,12 +202,39 @@ class Round:
             self._loaded |= self._load(with_it[: self._at_once])
         self._decided += 1
         world = self._loaded.get(id)
-        if world is not None and not self._goes_on_waiting(world):
-            in_savepoint(world, self._decider.decide)
+        if world is None or self._goes_on_waiting(world):
+            return
+        if world.job.elastic and world.job.state == JobState.RUNNING:
+            kept = KeptWorld(self.ctx, world.job, _subjobs=world.subjobs)
+            if self._goes_on_running(kept):
+                self._roster.running.keep(kept)
+                return
+        in_savepoint(world, self._decider.decide)
+
+    def _goes_on_running(self, world: KeptWorld) -> bool:
+        """Whether a job that runs goes on as it is, as most do: a savepoint and its rows would be most of a poll."""
+        return changes_nothing(world, self._decider.decide)
+
+    def _read(self, kept: KeptWorld, look: Callable[[JobWorld], None]) -> None:
+        """Have a job looked at. A fault is met again, and told, with its rows loaded."""
+        try:
+            look(kept)
+        except Exception:
+            for world in self._load([kept.job.id]).values():
+                guarded(world, look)
+
+    def _running(self, ids: Sequence[str]) -> list[KeptWorld]:
+        """These jobs for reading, but for those that have ended."""
+        found = {id: self._roster.running.get(self.ctx, id) for id in ids}
+        loaded = self._load([id for id, kept in found.items() if kept is None])
+        worlds = {id: KeptWorld(self.ctx, world.job, _subjobs=world.subjobs) for id, world in loaded.items()}
+        return [world for id in ids if (world := found[id] or worlds.get(id)) is not None]
 
     def _load(self, ids: Sequence[str]) -> dict[str, JobWorld]:
         """These jobs with their subjobs; not those that have ended."""
         session = self.ctx.session
+        if not ids:
+            return {}
         jobs = session.scalars(select(Job).where(Job.id.in_(ids), Job.state.in_(LIVING_JOB)))
         worlds = {job.id: JobWorld(self.ctx, job, _subjobs=[]) for job in jobs}
         for subjob in session.scalars(select(Subjob).where(Subjob.job_id.in_(worlds)).order_by(Subjob.ordinal)):

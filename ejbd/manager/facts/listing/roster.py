@@ -19,6 +19,7 @@ from ejbd.core.view import BatchJobView, ClusterView
 from ejbd.manager.facts.arrays import families
 from ejbd.manager.facts.context import Context
 from ejbd.manager.facts.jobworld import JobWorld
+from ejbd.manager.facts.listing.keptworlds import KeptWorlds
 from ejbd.manager.facts.listing.rows import JobRow, SubjobRow
 from ejbd.manager.facts.tags import TAG_PREFIX, is_ours
 from ejbd.store.models import Job, Subjob
@@ -40,13 +41,14 @@ class Roster:
 
     Beside them stands what was found out about a job from its rows alone. It holds until one of them changes.
     `resting` is of :mod:`ejbd.manager.poll.round`. `seen` is what the view showed of a job that was left alone for it
-    (:mod:`ejbd.manager.rules.looks.observe`).
+    (:mod:`ejbd.manager.rules.looks.observe`). `running` are those that run, with all their rows.
     """
 
     jobs: dict[str, JobRow]
     subjobs: dict[str, list[SubjobRow]]
     resting: dict[str, str | None] = field(default_factory=dict)
     seen: dict[str, BatchJobView] = field(default_factory=dict)
+    running: KeptWorlds = field(default_factory=KeptWorlds)
 
     @classmethod
     def read(cls, session: Session) -> Roster:
@@ -74,8 +76,9 @@ class Roster:
                 rows.sort(key=lambda row: row.ordinal)
         return cls({row.id: row for row in sorted(jobs, key=lambda row: row.seq)}, found)
 
-    def replace(self, ids: Iterable[str], now: Roster) -> None:
+    def replace(self, ids: Sequence[str], now: Roster) -> None:
         """Let go of these jobs, but for what is open of them `now`."""
+        self.running.drop(ids)
         for id in ids:
             self.resting.pop(id, None)
             self.seen.pop(id, None)

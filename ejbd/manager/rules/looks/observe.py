@@ -360,11 +360,16 @@ def find_empty_subjobs(ctx: Context, looked_at: Sequence[tuple[JobWorld, Subjob]
         yield Apart(world, give_up)
 
 
+def _is_silent(ctx: Context, silent_s: float) -> bool:
+    """Whether a worker that has said nothing for so long has missed some of its beats."""
+    limits = ctx.settings.limits
+    return silent_s > min(SILENT_BEATS * limits.heartbeat_s, limits.worker_silence_s / 4)
+
+
 def _note_silence(ctx: Context, worker: Worker, silent_s: float) -> Effects[None]:
     """Keep how long a worker has been silent for the next daemon, lest it begin to count anew. One that is heard of, as
     nearly all are, costs nothing."""
-    limits = ctx.settings.limits
-    if silent_s > min(SILENT_BEATS * limits.heartbeat_s, limits.worker_silence_s / 4):
+    if _is_silent(ctx, silent_s):
         yield note(worker, silent_s=silent_s)
     elif worker.silent_s is not None:
         yield note(worker, silent_s=None)
@@ -387,19 +392,23 @@ def _is_ended_there(ctx: Context, worker: Worker) -> bool:
 def find_silent_workers(ctx: Context) -> Effects[None]:
     """Workers that have not been heard of for too long, though their subjob is said to run."""
     limit = ctx.settings.limits.worker_silence_s
-    query = (
-        select(Worker, Job)
-        .join(Job, Worker.job_id == Job.id)
-        .where(Worker.alive, Job.state.in_((JobState.WAITING, JobState.RUNNING, JobState.ENDING)))
-        .options(defer(Job.spec))
-    )
+    living = Worker.alive, Job.state.in_((JobState.WAITING, JobState.RUNNING, JobState.ENDING))
     stopped = _suspended(ctx)
     yield KeepOnly("seen", frozenset(ctx.session.scalars(select(Worker.id).where(Worker.alive))))
     if known := list(ctx.memory.reported):
         jobs = select(Job.id).where(Job.id.in_(known), Job.state.not_in(TERMINAL_JOB))
         subjobs = select(Subjob.id).where(Subjob.id.in_(known), Subjob.state.not_in(TERMINAL_SUBJOB))
         yield KeepOnly("reported", {*ctx.session.scalars(jobs), *ctx.session.scalars(subjobs)})
-    for worker, job in list(ctx.session.execute(query)):
+    columns = select(Worker.id, Worker.subjob_id, Worker.silent_s).join(Job, Worker.job_id == Job.id)
+    silent = [
+        row.id
+        for row in ctx.session.execute(columns.where(*living))
+        if row.silent_s is not None
+        or row.subjob_id in stopped
+        or _is_silent(ctx, ctx.now - ctx.seen.get(row.id, ctx.now))
+    ]
+    query = select(Worker, Job).join(Job, Worker.job_id == Job.id).options(defer(Job.spec))
+    for worker, job in list(ctx.session.execute(query.where(*living, Worker.id.in_(silent)))) if silent else ():
         if worker.subjob_id in stopped:  # it cannot speak: its silence begins when it may run on
             yield KeepIn("seen", worker.id, ctx.now)
         silent_s = ctx.now - ctx.seen.get(worker.id, ctx.now)
