@@ -177,7 +177,7 @@ async def test_what_an_administrators_worker_says_of_engines_counts_for_users_wi
     await running_of(live, "mallory")
     with pytest.raises(EjbError, match="not on PATH"):
         await live.submit(user="bob", engine="dmtcp")
-    live.manager.settings.admins = ("mallory",)
+    live.manager.settings.admins = ["mallory"]
     assert live.job(await live.submit(user="bob", engine="dmtcp")).engine == "dmtcp"
 
 
