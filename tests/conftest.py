@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gc
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -70,11 +71,16 @@ GARBAGE = 20_000  # new objects between two looks for it: at Python's 700, one s
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected lives until the end: nothing looks for garbage in it, neither meanwhile nor later."""
+    """What is collected lives until the end: nothing looks for garbage in it, neither meanwhile nor later.
+
+    What is read is compiled once, also where tests are not to write bytecode.
+    """
     gc.disable()
+    unwritten, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     try:
         return (yield)
     finally:
+        sys.dont_write_bytecode = unwritten
         gc.freeze()
         gc.set_threshold(GARBAGE, 20, 50)
         gc.enable()

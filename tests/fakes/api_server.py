@@ -34,7 +34,11 @@ class ApiServer:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="api-server")
         self._thread.start()
-        self.servers: Servers = self.run(self._serve())
+        try:
+            self.servers: Servers = self.run(self._serve())
+        except BaseException:
+            self._end_loop()  # a thread that is left keeps its process from ending
+            raise
 
     async def _serve(self) -> Servers:
         app = create_app(self.manager, self._examine)
@@ -53,7 +57,7 @@ class ApiServer:
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """Run something on the server's loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(call, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(call, self.loop).result(180)
 
     def stop_listening(self) -> None:
         self.run(self.servers.stop())
@@ -63,6 +67,9 @@ class ApiServer:
 
     def close(self) -> None:
         self.stop_listening()
+        self._end_loop()
+
+    def _end_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()

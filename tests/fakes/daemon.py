@@ -73,7 +73,9 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | Child | None = None
         self.log = folder / "ejbd.log"
         self.client = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(self.state / "ejbd.sock")), base_url="http://ejbd", timeout=180
+            transport=httpx.HTTPTransport(uds=str(self.state / "ejbd.sock"), verify=False),
+            base_url="http://ejbd",
+            timeout=180,
         )
 
     # -- life ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import secrets
@@ -22,11 +23,17 @@ AUDIENCE = "ejb"
 USER = "daemon"  # an account that every system has, and not root's
 
 
+@functools.cache  # to find primes takes longer than most tests
+def make_rsa_key(name: str) -> rsa.RSAPrivateKey:
+    """A key of this process by its name."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
 class Issuer:
     """Signs tokens, and shows its discovery document and its keys."""
 
     def __init__(self) -> None:
-        self.rsa = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self.rsa = make_rsa_key("first")
         self.ec = ec.generate_private_key(ec.SECP256R1())
         self.keys: list[dict[str, Any]] = [self._public("rsa", self.rsa), self._public("ec", self.ec)]
         self.asked: list[str] = []
@@ -109,7 +116,7 @@ class Issuer:
 
     def rotate(self) -> None:
         """Another key of another name; the old one is withdrawn."""
-        self.rsa = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self.rsa = make_rsa_key("second")
         self.keys = [self._public("rsa-2", self.rsa)]
 
     def claims(self, **changes: Any) -> dict[str, Any]:

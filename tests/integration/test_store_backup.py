@@ -12,6 +12,7 @@ from ejbd.errors import Code, EjbError
 from ejbd.store.backup import backup, check, restore
 from ejbd.store.engine import parse_url
 from ejbd.store.store import Store
+from tests.fakes.port import new_store
 from tests.fakes.typed import Typed
 from tests.store_fixtures import make_job
 
@@ -76,8 +77,7 @@ def test_the_commands_and_their_exit_codes(tmp_path: Path) -> None:
         return process.returncode, "".join(said)
 
     assert admin("check")[0] == 8
-    made = Store(f"sqlite:///{tmp_path / 'ejbd.sqlite'}")
-    made.upgrade()
+    made = new_store(tmp_path / "ejbd.sqlite")
     made.write_sync(lambda session: session.add(make_job("kept0000")))
     made.close()
     assert admin("backup", str(copy))[0] == 0 and admin("backup", str(copy))[0] == 4

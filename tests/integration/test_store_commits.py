@@ -236,9 +236,7 @@ def test_without_a_loop_a_listener_is_called_at_once(store: Store) -> None:
     assert told == [frozenset({"a"})]
 
 
-def test_close_finishes_what_is_queued(store_url: str) -> None:
-    store = Store(store_url)
-    store.upgrade()
+def test_close_finishes_what_is_queued(store: Store, store_url: str) -> None:
     with held(store) as gate:
         waiting = [threading.Thread(target=store.write_sync, args=(add(f"j{n}"),)) for n in range(100)]
         for thread in waiting:
@@ -328,10 +326,9 @@ def test_a_database_in_sql_ascii_is_one_like_others(postgres_server: PostgresSer
 
 
 @pytest.mark.postgresql
-async def test_a_lost_connection_is_opened_again(postgres_url: str) -> None:
-    store, other = Store(postgres_url), Store(postgres_url)
+async def test_a_lost_connection_is_opened_again(postgres_tables_url: str) -> None:
+    store, other = Store(postgres_tables_url), Store(postgres_tables_url)
     store.acquire_single_writer()
-    store.upgrade()
 
     def backend(session: Session) -> int:
         return int(session.execute(text("SELECT pg_backend_pid()")).scalar_one())

@@ -44,10 +44,8 @@ def run_and_kill(url: str, acknowledgements: int) -> list[str]:
             child.stdout.close()
 
 
-def test_everything_acknowledged_is_there_after_a_kill(store_url: str) -> None:
-    first = Store(store_url)
-    first.upgrade()
-    first.close()
+def test_everything_acknowledged_is_there_after_a_kill(store: Store, store_url: str) -> None:
+    store.close()
     seen = run_and_kill(store_url, random.randint(1, 300))
     assert all(seen), "the writer ended by itself"
     again = Store(store_url)
@@ -68,14 +66,12 @@ def test_everything_acknowledged_is_there_after_a_kill(store_url: str) -> None:
     again.close()
 
 
-def test_a_second_daemon_is_refused_with_one_sentence(store_url: str) -> None:
-    first = Store(store_url)
-    first.upgrade()
-    first.acquire_single_writer()
-    first.acquire_single_writer()  # its own right does not stand in its way
+def test_a_second_daemon_is_refused_with_one_sentence(store: Store, store_url: str) -> None:
+    store.acquire_single_writer()
+    store.acquire_single_writer()  # its own right does not stand in its way
     second = start_and_fail(store_url)
     assert "another ejbd is running on this database" in second
-    first.close()
+    store.close()
     third = Store(store_url)
     third.acquire_single_writer()
     third.close()

@@ -264,7 +264,7 @@ def test_an_output_that_cannot_be_written_yet(job: Job) -> None:
     assert len(said) == 1
     done = threading.Event()
     collector.close(lambda error: done.set())
-    assert done.wait(10)
+    assert done.wait(120)
 
 
 # A collector that ends itself at the N-th step that could be torn: half of a write, before or after a rename or a sync.

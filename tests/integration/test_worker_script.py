@@ -306,7 +306,7 @@ def test_unlead_ends_the_script_and_its_children(there: World) -> None:
     pids = [int(word) for word in there.collected().split()]
     result = there.manager.run("unlead", {"grace_s": 5})
     assert result["ok"]
-    assert not any(alive(pid) for pid in pids)
+    eventually(lambda: not any(alive(pid) for pid in pids))  # on a busy machine what was killed takes a while to end
     assert there.collected().splitlines()[2:] == ["going"]
     assert there.manager.of_kind("script-exit") == []
 
@@ -315,7 +315,7 @@ def test_unlead_kills_a_script_that_stays(there: World) -> None:
     there.lead(there.script("#!/bin/sh\ntrap '' TERM\necho $$\nwhile :; do sleep 0.1; done\n"))
     eventually(lambda: there.collected())
     assert there.manager.run("unlead", {"grace_s": 0.3})["ok"]
-    assert not alive(int(there.collected()))
+    eventually(lambda: not alive(int(there.collected())))
 
 
 def test_a_script_ends_with_a_killed_worker(there: World) -> None:

@@ -16,6 +16,7 @@ from ejbd.store.queries import list_jobs
 from ejbd.store.store import Store
 from tests.fakes.aged import Meter, age_database, explain_plans, live_once
 from tests.fakes.plans import GROWING, READ_ALL
+from tests.fakes.port import new_store
 
 COPIES = 150
 STEPS = 12_000  # a page of a hundred jobs takes 6,000; to read one row of each job that has ended, 20,000 and more
@@ -24,8 +25,7 @@ STEPS = 12_000  # a page of a hundred jobs takes 6,000; to read one row of each 
 @pytest.fixture
 def lived(tmp_path: Path) -> Iterator[Store]:
     """What a life leaves."""
-    store = Store(f"sqlite:///{tmp_path / 'lived.sqlite'}")
-    store.upgrade()
+    store = new_store(tmp_path / "lived.sqlite")
     yield store
     store.close()
 

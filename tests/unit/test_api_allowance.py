@@ -175,7 +175,7 @@ def test_of_one_users_bodies_that_never_end_two_are_read(tmp_path: Path) -> None
             for one in sent:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)
                 one.setblocking(False)
-            until = time.monotonic() + 30
+            until = time.monotonic() + 120  # however busy the machine is
 
             def whole() -> int:
                 return sum(done == len(words) for done in sent.values())

@@ -446,6 +446,7 @@ async def test_tokens(world: World) -> None:
 
 
 async def test_a_stream_ends_with_the_token_that_it_came_with(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ejbd.api.events.KEEP_ALIVE_S", 0.2)  # between two looks of a stream without news
     made = (await world.here.post("/v1/tokens", json={})).json()
     plain, open_now = world.manager.wait_for_events, asyncio.Event()
 

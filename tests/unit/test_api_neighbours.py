@@ -178,6 +178,7 @@ def test_a_header_with_two_values_is_refused(server: ApiServer, header: str) -> 
 def test_a_stream_ends_with_its_token(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, what: str
 ) -> None:
+    monkeypatch.setattr("ejbd.api.events.KEEP_ALIVE_S", 0.2)  # between two looks of a stream without news
     with unix(server) as local:
         path = "events/stream"
         if what == "log":

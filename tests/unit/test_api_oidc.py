@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from pydantic import ValidationError
 
 from ejbd.api.access import jwks
@@ -22,7 +21,7 @@ from ejbd.config import OidcSettings, Settings
 from ejbd.errors import Code, EjbError
 from ejbd.wire.rights import Scope
 from tests.fakes.api_server import ApiServer
-from tests.fakes.issuer import AUDIENCE, USER, Issuer
+from tests.fakes.issuer import AUDIENCE, USER, Issuer, make_rsa_key
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ async def test_no_signature_and_no_shared_secret_is_taken(issuer: Issuer) -> Non
 
 async def test_signatures_that_do_not_hold(issuer: Issuer) -> None:
     one = oidc(issuer)
-    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    other = make_rsa_key("another's")
     assert "signature" in await refused(one, issuer.token(key=other))
     head, claims, signature = issuer.token().split(".")
     forged = b64(json.dumps(issuer.claims(sub="root")).encode())

@@ -10,6 +10,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -92,7 +93,7 @@ def test_a_body_of_a_hundred_megabytes_is_refused(server: ApiServer) -> None:
         assert answer.status_code == 413 and answer.json()["code"] == "too-large"
 
 
-def test_the_server_ends_soon_whatever_waits(server: ApiServer) -> None:
+def test_the_server_ends_soon_whatever_waits(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     auth = Proving(WORKER_SUBJOB, WORKER_SECRET)
     with unix(server) as client, unix(server) as other:
         id = client.post("/v1/jobs", json=JOB).json()["id"]
@@ -100,13 +101,21 @@ def test_the_server_ends_soon_whatever_waits(server: ApiServer) -> None:
             lines = stream.iter_lines()
             assert next(lines) == "retry: 1000"
 
+            waits, plain = asyncio.Event(), server.manager.worker_operations
+
+            async def operations(*given: Any) -> Any:
+                waits.set()
+                return await plain(*given)
+
+            monkeypatch.setattr(server.manager, "worker_operations", operations)
+
             async def poll() -> int:
                 async with httpx.AsyncClient(
                     transport=httpx.AsyncHTTPTransport(uds=server.socket), base_url="http://ejbd", timeout=180
                 ) as waiting:
                     query = {"worker": "w1", "wait": "50"}
                     task = asyncio.create_task(waiting.get("/v1/worker/operations", params=query, auth=auth))
-                    await asyncio.sleep(0.3)
+                    await asyncio.wait_for(waits.wait(), 60)
                     await server.servers.stop()
                     return (await task).status_code
 

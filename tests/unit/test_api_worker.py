@@ -253,7 +253,10 @@ async def test_many_requests_of_one_subjob_keep_no_other_waiting(world: World, m
 
     flood = [asyncio.create_task(send(WORKER_SUBJOB)) for _ in range(30)]
     assert await asyncio.wait_for(send("another.1"), 30) == 200
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(60):
+        while begun.count(WORKER_SUBJOB) < AT_ONCE:  # noqa: ASYNC110  # requests set no event
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
     assert begun.count(WORKER_SUBJOB) == AT_ONCE
     released.set()
     assert await asyncio.gather(*flood) == [200] * 30

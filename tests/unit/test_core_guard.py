@@ -523,6 +523,7 @@ QUEUES = st.lists(st.tuples(st.integers(1, 12), TIMES, st.integers(0, 1)), max_s
 HOLDERS = st.lists(st.tuples(st.integers(1, 8), TIMES, st.sampled_from([0.0, 10.0, 120.0])), max_size=6)
 
 
+@pytest.mark.slow
 @given(QUEUES, HOLDERS, st.integers(0, 8), st.integers(0, 8))
 def test_the_compiled_rule_is_the_plain_one(
     compiled_rule: Callable[..., int], queue: list[Waiting], holders: list[Holding], free: int, coming: int

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from workers.ejb_worker.engines import dmtcp_obstacles
 from workers.ejb_worker.engines.dmtcp_obstacles import Process, Turnover, obstacle
 
 # Says that it is ready once it has what it is tried for, and waits for its end.
@@ -137,31 +139,37 @@ os.close(fd)
 
 @pytest.mark.slow
 def test_a_program_that_dmtcp_does_not_hold_is_left_alone(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`exec ./static` behind a shell, and every program in Go: it was killed when the checkpoint did not come."""
     library = tmp_path / "libdmtcp.so"
     library.write_bytes(b"x" * 4096)
     held, own = start(sys.executable, "-c", HOLD + WAIT, str(library)), start(sys.executable, "-c", WAIT)
+    monkeypatch.setattr(dmtcp_obstacles, "LASTING_S", 3600.0)
     assert seen(own, held=True) == "", "it has just been started, and may not have loaded its libraries yet"
-    time.sleep(1.2)
+    monkeypatch.setattr(dmtcp_obstacles, "LASTING_S", 0.0)
     assert seen(held, held=True) == ""
     assert "which DMTCP does not hold" in seen(own, held=True)
 
 
 @pytest.mark.slow
 def test_a_child_that_dmtcp_does_not_hold_keeps_its_rank_where_it_is(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = tmp_path / "libdmtcp.so"
     library.write_bytes(b"x" * 4096)
     sleep = shutil.which("sleep") or "sleep"
-    child = "import subprocess\nchild = subprocess.Popen([sys.argv[2], '3'])\n"
+    child = "import subprocess\nchild = subprocess.Popen([sys.argv[2], '600'])\n"
     parent = start(sys.executable, "-c", HOLD + child + WAIT, str(library), sleep)
-    time.sleep(1.2)
+    monkeypatch.setattr(dmtcp_obstacles, "LASTING_S", 0.0)
     assert f"runs {Path(sleep).resolve().name}, which DMTCP does not hold" in seen(parent, held=True)
-    time.sleep(2.2)
-    assert seen(parent, held=True) == "", "it has ended since"
+    for one in psutil.Process(parent.pid).children():
+        one.kill()
+    for _ in range(1200):
+        if not seen(parent, held=True):
+            return
+        time.sleep(0.05)
+    pytest.fail("it has ended since")
 
 
 LOOP = "echo ready; while :; do sleep 0.05; done"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def program(path: Path, text: str) -> str:
 
 @pytest.mark.slow
 def test_a_wrapper_that_is_slow_to_start_is_told_with_what_it_wraps(tmp_path: Path) -> None:
-    found = examine_python(program(tmp_path / "python3", f'sleep 3; exec {sys.executable} "$@"'))
+    found = examine_python(program(tmp_path / "python3", f'sleep 3; exec {shlex.quote(sys.executable)} "$@"'))
     assert found.good
     assert f"it is a wrapper of {sys.executable} and starts " in found.text
 

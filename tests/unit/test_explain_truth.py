@@ -239,6 +239,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{install(tmp_path_factory.mktemp('dmtcp'))}"
 
 
+@pytest.mark.database
 @settings(max_examples=examples(3))
 @given(seed=st.integers(0, 2**32))
 def test_what_is_said_of_a_job_is_so(

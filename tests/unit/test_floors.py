@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Iterator
 from dataclasses import fields
@@ -43,13 +44,16 @@ STATEMENTS = {"delete", "insert", "update"}
 WRITERS = {"add", "add_all", "delete", "flush", "merge", "begin_nested", "commit", "rollback"}  # of a session
 
 
+parse_source = functools.cache(ast.parse)  # the manager is read by several tests
+
+
 def sources(room: str = "") -> list[Path]:
     return sorted((MANAGER / room).rglob("*.py"))
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
     """Modules of the manager, each with a name, that a module imports when it runs."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parse_source(path.read_text(encoding="utf-8"))
     typing = {
         id(inner)
         for node in ast.walk(tree)
@@ -104,7 +108,7 @@ def test_no_room_of_rules_imports_another() -> None:
 def writes(source: str) -> list[str]:
     """What a module does that only acts may do: it changes a row, or asks the session or the store to write."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse_source(source)):
         if isinstance(node, ast.Assign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             flat = [inner for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Attribute)]
@@ -149,7 +153,7 @@ def effects_that_are_lost(source: str, rules: set[str]) -> list[str]:
     made = {name for name in effects.__all__ if name not in ("Effect", "Effects")}
     return [
         f"line {node.lineno}: {ast.unparse(node)}"
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parse_source(source))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Call)
         and isinstance(node.value.func, ast.Name)
@@ -161,7 +165,7 @@ def rules_in(source: str) -> set[str]:
     """Functions that ask for effects."""
     return {
         node.name
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parse_source(source))
         if isinstance(node, ast.FunctionDef) and node.returns is not None and "Effects[" in ast.unparse(node.returns)
     }
 

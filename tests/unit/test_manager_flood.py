@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 
 from ejbd.manager.jobspec import JobKind, JobSpec, Reading
 from ejbd.store.models import Intent, Job
-from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
+from tests.fakes.port import new_store
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +22,8 @@ def spec(live: LiveWorld) -> JobSpec:
     return JobSpec(**given, cwd=str(live.folder), output="ejb-%j.out", engine="application")  # type: ignore[arg-type]
 
 
-async def test_a_flood_is_taken_up_as_the_batch_system_may_be_given_it(tmp_path: Path, sqlite_url: str) -> None:
-    store = Store(sqlite_url)
-    store.upgrade()
+async def test_a_flood_is_taken_up_as_the_batch_system_may_be_given_it(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "ejbd.sqlite")
     try:
         live = LiveWorld(tmp_path, store)
         await live.poll()
@@ -48,11 +47,8 @@ async def test_a_flood_is_taken_up_as_the_batch_system_may_be_given_it(tmp_path:
         store.close()
 
 
-async def test_a_job_number_that_comes_twice_is_drawn_anew(
-    tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(sqlite_url)
-    store.upgrade()
+async def test_a_job_number_that_comes_twice_is_drawn_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = new_store(tmp_path / "ejbd.sqlite")
     try:
         live = LiveWorld(tmp_path, store)
         await live.poll()

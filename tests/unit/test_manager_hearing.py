@@ -101,10 +101,12 @@ async def test_what_is_kept_of_a_worker_goes_with_its_job(live: LiveWorld) -> No
     memory, calls = live.manager.world.memory, live.manager.calls
     ids = {worker.id for worker in live.workers.values()}
     assert ids and ids <= memory.seen.keys()
-    call = asyncio.create_task(calls.operations(f"{job}.1", min(ids), 0, 0.2))
-    await asyncio.sleep(0.05)
-    assert set(calls._waiting) == {min(ids)}
-    await call
+    call = asyncio.create_task(calls.operations(f"{job}.1", min(ids), 0, PATIENCE_S))
+    async with asyncio.timeout(PATIENCE_S):
+        while set(calls._waiting) != {min(ids)}:  # noqa: ASYNC110  # a call that waits sets no event
+            await asyncio.sleep(0.01)
+    call.cancel()
+    await asyncio.wait({call})
     assert calls._waiting == {}
     memory.seen["of a job that ended long ago"] = live.clock.now
     await live.poll(1)

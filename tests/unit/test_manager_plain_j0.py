@@ -210,19 +210,19 @@ async def test_no_marks_wait_for_a_user_whose_files_do_not_answer(on_slurm: Live
         event.set()
     spec = replace(live.reading().spec, app="heat")
     of = dict(zip(answers, [await asyncio.to_thread(marks.mark_for, job, spec) for job in jobs], strict=True))
-    await asyncio.wait_for(marks.refresh(), 20)
+    await asyncio.wait_for(marks.refresh(), 60)
     answers["ada"].clear()
     for user in answers:
         remember(live, FEWEST_RUNS, 20.0, application="heat", user=user)
-    await asyncio.wait_for(marks.refresh(), 20)
-    for _ in range(200):
+    await asyncio.wait_for(marks.refresh(), 60)
+    for _ in range(1200):
         if text(str(of["bob"])):
             break
         await asyncio.sleep(0.05)
     assert text(str(of["bob"])) and not text(str(of["ada"]))
-    await asyncio.wait_for(marks.refresh(), 20)
+    await asyncio.wait_for(marks.refresh(), 60)
     answers["ada"].set()
-    for _ in range(200):
+    for _ in range(1200):
         if text(str(of["ada"])):
             break
         await asyncio.sleep(0.05)

@@ -35,16 +35,6 @@ pytestmark = pytest.mark.slow
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with tables and nothing in them."""
-    file = tmp_path_factory.mktemp("empty") / "ejb.sqlite"
-    store = Store(f"sqlite:///{file}")
-    store.upgrade()
-    store.close()
-    return file
-
-
 def everything(store: Store) -> Rows:
     """Every row of every table, without the numbers by which events and intents are told apart.
 
@@ -159,11 +149,11 @@ def fail_in(live: LiveWorld, dice: random.Random) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(5))
-def test_a_poll_leaves_nobody_alone_whom_it_should_have_looked_at(empty: Path, seed: int) -> None:
+def test_a_poll_leaves_nobody_alone_whom_it_should_have_looked_at(sqlite_with_tables: Path, seed: int) -> None:
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        shutil.copy(empty, folder / "ejb.sqlite")
+        shutil.copyfile(sqlite_with_tables, folder / "ejb.sqlite")
         store = Store(f"sqlite:///{folder / 'ejb.sqlite'}")
         try:
             live = LiveWorld(folder, store)

@@ -146,6 +146,7 @@ def test_its_daemon_is_reached_by_its_socket_and_from_other_hosts_by_https(
         running.close()
 
 
+@pytest.mark.slow
 def test_a_daemon_of_a_deep_folder_has_a_socket_apart(tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 30)
     folder.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,10 @@ from tests.fakes.live import LiveWorld
 ROOT = Path(__file__).resolve().parents[2]
 PROSE = ("reason", "why", "message", "hint")
 BY_PROSE = ("startswith", "endswith", "find", "index", "count")
+# What a source has in which a sentence is looked into: to parse all of the house takes seconds.
+MAYBE_BY_PROSE = re.compile(
+    rf"\b(?:{'|'.join(PROSE)})\b\s*(?:\.\s*(?:{'|'.join(BY_PROSE)})\b|[=!]=|in\b|not\b)|(?:[=!]=|\bin\b).*\b(?:{'|'.join(PROSE)})\b"
+)
 
 
 @pytest.mark.parametrize("free", [0, 8])
@@ -99,5 +104,6 @@ def test_no_sentence_of_our_own_is_looked_into() -> None:
     found = []
     for room in ("core", "manager", "store", "api", "client", "cli", "sim"):
         for path in sorted((ROOT / "ejbd" / room).rglob("*.py")):
-            found += [f"{path.relative_to(ROOT)}:{line}" for line in _by_prose(ast.parse(path.read_text()))]
+            if MAYBE_BY_PROSE.search(text := path.read_text(encoding="utf-8")):
+                found += [f"{path.relative_to(ROOT)}:{line}" for line in _by_prose(ast.parse(text))]
     assert found == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def wheel(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False], ids=["the-right-hash", "a-wrong-hash"])
 def test_a_file_with_another_hash_than_the_lock_file_says_is_not_installed(tmp_path: Path, right: bool) -> None:
     (tmp_path / "scripts").mkdir()
@@ -37,7 +39,7 @@ def test_a_file_with_another_hash_than_the_lock_file_says_is_not_installed(tmp_p
     (tmp_path / "requirements.lock").write_text(f"tiny-thing==1.0 --hash=sha256:{sha}\n")
     python = tmp_path / ".venv" / "bin" / "python"  # with this one's pip; EJB itself is not installed
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\ncase "$*" in *" -e .") exit 0 ;; esac\nexec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\ncase "$*" in *" -e .") exit 0 ;; esac\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
     kept = {name: text for name, text in os.environ.items() if not name.startswith("PIP_")}
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_TARGET": str(tmp_path / "target")}

@@ -21,9 +21,9 @@ from ejbd.sim.run import Policy, run
 from ejbd.sim.swf import FIELDS, read_swf
 from ejbd.sim.workload import workload_of
 from ejbd.store.models import Event
-from ejbd.store.store import Store
 from tests.fakes.ejb_sim import Said, ejb_sim
 from tests.fakes.live import LiveWorld
+from tests.fakes.port import new_store
 from tests.fakes.swf import log_of
 
 HEADER = {"kind": "ejb.log", "format": 1, "version": "x", "queues": [{"name": "batch", "processors": 32}]}
@@ -52,8 +52,7 @@ async def grown(live: LiveWorld) -> str:
 
 async def played_live(folder: Path) -> str:
     """What `ejb events --export` writes, of a job that grew and one that was passed through."""
-    store = Store(f"sqlite:///{folder / 'ejb.sqlite'}")
-    store.upgrade()
+    store = new_store(folder / "ejb.sqlite")
     live = LiveWorld(folder, store)
     live.settings.queues["default"].min_processors = 2
     await grown(live)

@@ -88,6 +88,7 @@ def test_no_j0_starts_before_its_turn_while_the_others_are_later(unit: int, monk
     assert min(w.end) > 0, "what stays is not left behind"
 
 
+@pytest.mark.slow
 def test_jobs_that_are_not_elastic_are_harmed_less() -> None:
     load = a_log(jobs=1000)
     easy = run(load, Policy.EASY, plain=True)

@@ -282,7 +282,6 @@ def test_commits_are_on_the_disk_before_they_are_acknowledged(sqlite_url: str) -
         return session.connection().exec_driver_sql(f"PRAGMA {name}").scalar()
 
     try:
-        store.upgrade()
         assert store.write_sync(lambda s: pragma(s, "synchronous")) == 2, "FULL"
         assert store.write_sync(lambda s: pragma(s, "journal_mode")) == "wal"
     finally:

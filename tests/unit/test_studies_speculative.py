@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ejbd.core.speculation.laws import law_of
-from ejbd.studies.speculative import reproduce
+from ejbd.studies.speculative import reproduce, scenarios
 from ejbd.studies.speculative.fluid import play_fluid
 from ejbd.studies.speculative.laws import ALLOCATIONS, HOUR, LAWS, tabulated, widths
 from ejbd.studies.speculative.rounds import Played, StochasticJob, play
@@ -26,7 +26,7 @@ from ejbd.studies.speculative.scenarios import (
 )
 from tests.fakes.ejb_sim import ejb_sim
 
-RUNS = 6
+RUNS = 2
 
 
 def mean(runs: list[Played], name: str) -> float:
@@ -101,6 +101,7 @@ def gain(law: str, allocation: str, against: Asks) -> tuple[float, float]:
     return utilisation, response
 
 
+@pytest.mark.slow
 def test_scenario_1() -> None:
     """The paper: +10-11 % and -12-14 % for Beta (against the upper bound), over 1.5x and 2.5x for the heavy tails."""
     utilisation, response = gain("Beta", "Full", hpc)
@@ -114,10 +115,11 @@ def test_scenario_1() -> None:
         assert utilisation > 1.2 and response < 1 / 1.5
 
 
+@pytest.mark.slow
 def test_scenario_2() -> None:
     """Speculative backfill lifts classical HPC a lot and TOptimal a little."""
     runs = {
-        (name, speculative): [scenario_2(0.5, asks, speculative, seed) for seed in range(3)]
+        (name, speculative): [scenario_2(0.5, asks, speculative, seed) for seed in range(RUNS)]
         for name, asks in (("hpc", hpc), ("optimal", t_optimal))
         for speculative in (False, True)
     }
@@ -144,6 +146,7 @@ def test_small_work_as_a_fluid() -> None:
     assert mixed.utilisation == pytest.approx((200.0 + 100.0) / (400.0 + 25.0))
 
 
+@pytest.mark.slow
 def test_scenario_4() -> None:
     runs = {speculative: [scenario_4(hpc, speculative, seed) for seed in range(2)] for speculative in (False, True)}
     assert mean(runs[True], "response_s") < mean(runs[False], "response_s")
@@ -156,6 +159,9 @@ def test_the_command_makes_tables_and_pictures(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(reproduce, "SHARES", (0.5,))
     monkeypatch.setattr(reproduce, "RATES", (0.5,))
     monkeypatch.setattr(reproduce, "HISTORIES", (10,))
+    monkeypatch.setattr(scenarios, "JOBS", 20)
+    few = {name: (words, count // 10) for name, (words, count) in scenarios.APPLICATIONS.items()}
+    monkeypatch.setattr(scenarios, "APPLICATIONS", few)
     out = tmp_path / "out"
     paths = ejb_sim("reproduce", "speculative", "--runs", "1", "--out", str(out)).stdout.split()
     assert {Path(path).name for path in paths} >= {"speculative.json", "speculative.md", "figure2.png", "figure8.png"}

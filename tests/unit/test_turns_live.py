@@ -81,6 +81,7 @@ def shown(w: Any, staying: set[str]) -> tuple[ClusterView, Roster]:
     return view, Roster(rows, subjobs)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(2, by=("lambda_s",))
 @pytest.mark.parametrize("unit", [1, 16])  # processors of a node: the head's reservation is of whole ones
 @pytest.mark.parametrize("lambda_s", [120.0, 200.0])
 @pytest.mark.parametrize("model", [Model.LUBLIN, Model.SHORT_HEAVY])

@@ -194,7 +194,9 @@ async def test_long_scripts_of_one_user_are_read_one_after_the_other(monkeypatch
         asyncio.create_task(submission.read_submission(JobSubmission(cwd="/mallory", script=long), "mallory"))
         for _ in range(50)
     ]
-    await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        while not begun:  # noqa: ASYNC110  # a thread sets no event
+            await asyncio.sleep(0.01)
     body = JobSubmission(cwd="/bob", script=long)
     assert (await asyncio.wait_for(submission.read_submission(body, "bob"), 30))[1] == "/bob"
     assert begun == ["/mallory", "/bob"]
