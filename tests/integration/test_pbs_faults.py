@@ -169,6 +169,7 @@ async def test_a_server_with_an_older_state_gives_numbers_to_strangers_which_not
             await asyncio.sleep(0.05)
         await manager.poller.poll()
         site.kill()
+        await asyncio.sleep(1.1)  # times are told in seconds, and no server is there again within one
         site.start(state)
         words = ("qsub", "-N", "job", "-l", "walltime=600")
         strangers = [site.run(*words, stdin=wait, cwd=tmp_path).stdout.strip() for _ in range(2)]

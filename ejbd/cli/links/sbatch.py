@@ -97,9 +97,15 @@ def _refused_by_slurm(words: Sequence[str], script: bytes) -> int | None:
     from ejbd.cli.links import real
     from ejbd.cli.submission import sbatchwords
     from ejbd.cli.submission.words import KNOWN, words_behind
+    from ejbd.client.client import Client
 
     line = sbatchwords.translated(words, KNOWN)
     if any(map(_is_ours, line[: len(line) - len(words_behind(line))])):
+        return None
+    try:
+        if Client().get("/v1/health")["batch"] != "slurm":
+            return None  # a Slurm that is there besides has other nodes
+    except EjbError:
         return None
     done = real.query("sbatch", [_TEST, *words], script.decode(errors="replace"))
     if done is None or not done.returncode:
