@@ -95,6 +95,7 @@ def _refused_by_slurm(words: Sequence[str], script: bytes) -> int | None:
     """Whether sbatch itself would refuse the line: its exit code then, once it has said why. None: it would not, there
     is none, or the line is none of its own."""
     from ejbd.cli.links import real
+    from ejbd.cli.links.scontrol import is_embedded
     from ejbd.cli.submission import sbatchwords
     from ejbd.cli.submission.words import KNOWN, words_behind
     from ejbd.client.client import Client
@@ -103,7 +104,7 @@ def _refused_by_slurm(words: Sequence[str], script: bytes) -> int | None:
     if any(map(_is_ours, line[: len(line) - len(words_behind(line))])):
         return None
     try:
-        if Client().get("/v1/health")["batch"] != "slurm":
+        if is_embedded(Client()):
             return None  # a Slurm that is there besides has other nodes
     except EjbError:
         return None

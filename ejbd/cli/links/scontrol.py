@@ -42,7 +42,7 @@ def run(words: Sequence[str]) -> int:
             code = _change(daemon, row, command) or code
             continue
         # Slurm itself shows more of a job that it has by this number, as long as it remembers it.
-        whole = not row.job["elastic"] and row.job["array"] is None and not _is_embedded(daemon)
+        whole = not row.job["elastic"] and row.job["array"] is None and not is_embedded(daemon)
         detail: JobDetail = daemon.get(job_path(row.job["id"]))
         if not whole or not _shown_by_slurm(flags, row, detail):
             lines = _lines(_with_slurms(row), detail)
@@ -66,7 +66,7 @@ def _change(daemon: Client, row: Row, command: str) -> int:
     return 0
 
 
-def _is_embedded(daemon: Client) -> bool:
+def is_embedded(daemon: Client) -> bool:
     """Whether the numbers are of the embedded cluster's jobs, which are others' on a Slurm that is there besides."""
     return bool(daemon.get("/v1/health")["batch"] == "local")
 
@@ -81,7 +81,7 @@ def _refuse_embedded(said: Sequence[str]) -> None:
         return
     try:
         daemon = Client()
-        is_ours = _is_embedded(daemon) and bool(named(daemon, jobs, apart=False).rows)
+        is_ours = is_embedded(daemon) and bool(named(daemon, jobs, apart=False).rows)
     except EjbError:
         return  # no daemon answers: the site's own command says what there is
     if is_ours:
