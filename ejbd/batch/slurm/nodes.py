@@ -29,8 +29,8 @@ _NODE = re.compile(
     r"=([^ ]*)"
 )
 _PARTITION = re.compile(
-    r" (Default|DefaultTime|MaxTime|OverSubscribe|PriorityTier|State)=([^ ]*)"
-)  # no free text in it
+    r" (Default|DefaultTime|MaxTime|OverSubscribe|PriorityTier|State)=([^ ]*)(?= )"
+)  # no free text in it; what nothing follows may have been torn
 
 
 @dataclass(frozen=True, slots=True)
