@@ -111,7 +111,7 @@ def test_pages_at_another_port_or_name_change_nothing_and_read_nothing(
     (tmp_path / "index.html").write_text(tries)
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as other, reader(browser, link(server, "ada")) as page:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
+        threading.Thread(target=other.serve_forever, args=(0.02,), daemon=True).start()
         for name in ("127.0.0.1", "localhost"):
             page.goto(f"http://{name}:{other.server_port}/")
             page.wait_for_function("document.title.startsWith('over')")

@@ -63,6 +63,7 @@ def test_buckets_that_are_full_again_are_forgotten(monkeypatch: pytest.MonkeyPat
     assert len(rates._left) <= 11
 
 
+@pytest.mark.slow
 def test_too_many_requests_are_refused_to_the_one_that_sends_them(server: ApiServer) -> None:
     server.servers.app.state.allowances._rates = Rates(2.0, lambda: 0.0)
     burst = int(2 * BURST_S)
@@ -75,6 +76,7 @@ def test_too_many_requests_are_refused_to_the_one_that_sends_them(server: ApiSer
         assert [ada.get("/v1/jobs").status_code for _ in range(burst + 1)] == [200] * (burst + 1)
 
 
+@pytest.mark.slow
 def test_the_client_waits_where_that_is_soon(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     now, waited = [0.0], list[float]()
     rates = server.servers.app.state.allowances._rates = Rates(2.0, lambda: now[0])

@@ -284,6 +284,7 @@ def test_a_job_that_opens_every_connection_as_its_workers_leaves_a_quarter_to_us
     assert {one.party for one in door.cut} == {WORKERS + "a-1"}
 
 
+@pytest.mark.slow
 def test_hundreds_of_silent_connections_keep_no_other_user_away(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

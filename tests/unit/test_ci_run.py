@@ -55,6 +55,7 @@ def runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_where_it_is_told_to_stop_or_killed(tmp_path: Path, how: signal.Signals) -> None:
     run = place(

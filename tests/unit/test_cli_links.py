@@ -71,6 +71,7 @@ def change(server: ApiServer, number: str, **columns: Any) -> None:
     server.run(server.store.write(write))
 
 
+@pytest.mark.slow
 def test_sbatch_prints_what_slurms_prints(said: Said, server: ApiServer) -> None:
     number = submitted(said)
     assert said("sbatch", "--parsable", "-n", "2", "-t", "9", "--wrap", "a").strip().isdigit()

@@ -185,6 +185,7 @@ REQUESTS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(request=st.one_of(REQUESTS, VALUES), garbage=st.binary(max_size=20))
 def test_whatever_is_asked_has_an_answer_and_leaves_everything_else_alone(

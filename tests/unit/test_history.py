@@ -117,6 +117,7 @@ def sacct(count: int, user: str, first: int = 1) -> str:
     return "".join(lines)
 
 
+@pytest.mark.slow
 def test_import_list_and_show(server: ApiServer, tmp_path: Path) -> None:
     shell = Shell(server, tmp_path)
     user = ME.user

@@ -368,6 +368,7 @@ async def test_what_pbs_lists_of_others_is_noted_once_and_ends_when_it_is_listed
     ]
 
 
+@pytest.mark.slow
 async def test_a_large_day_is_replayed_by_a_program_of_its_own_with_the_same_rows() -> None:
     pool = Pool(8)
     pool.real = [(Submitted(f"o{at}", 4, 100.0, 10.0 * at, 90.0), 60.0 * at) for at in range(6)]

@@ -113,6 +113,7 @@ def test_those_of_others_are_for_operators(server: ApiServer) -> None:
     assert client.get("/v1/pools/play", user="eve")["job"] == job
 
 
+@pytest.mark.slow
 def test_its_daemon_is_reached_by_its_socket_and_from_other_hosts_by_https(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def test_of_a_log_that_goes_on_from_an_earlier_place_all_that_is_new_counts(tmp_
     assert since.texts(gromacs, tmp_path, values, tmp_path / "out")["md.log"] == new + "averages\n" * 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "stands_in", "words"),
     [
@@ -83,6 +84,7 @@ def test_a_program_in_a_container_is_tried_in_it(tmp_path: Path, tool: str, stan
     assert prepared == ["2 to 1 in 1\n1 to 2 in 1\n"]
 
 
+@pytest.mark.slow
 def test_a_right_profile_comes_through_at_three_widths_bit_for_bit(tmp_path: Path) -> None:
     trial = tried(tmp_path, profile())
     assert trial.wrong == [] and trial.compared == "result.txt: bit for bit the same"
@@ -93,6 +95,7 @@ def test_a_right_profile_comes_through_at_three_widths_bit_for_bit(tmp_path: Pat
     assert not list((tmp_path / "case").iterdir()), "the case stays as it is"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words", "says"),
     [
@@ -113,17 +116,20 @@ def test_a_wrong_profile_fails_in_the_trial(
     assert len(trial.wrong) == 1 and says in trial.wrong[0], trial.wrong
 
 
+@pytest.mark.slow
 def test_a_resume_that_spoils_its_state_has_it_put_back(tmp_path: Path) -> None:
     tried(tmp_path, profile(), "spoils=1")
     step, _ = json.loads((tmp_path / "scratch" / "chain" / "state.json").read_text())
     assert step > 0
 
 
+@pytest.mark.slow
 def test_one_that_hangs_after_its_checkpoint_is_killed_and_has_stopped(tmp_path: Path) -> None:
     trial = tried(tmp_path, profile(("grace_s = 20", "grace_s = 1")), "hangs=300")
     assert trial.wrong == [] and trial.parts[0].verdict == "stopped"
 
 
+@pytest.mark.slow
 def test_a_stop_file_that_was_left_over_is_taken_away_before_a_launch(tmp_path: Path) -> None:
     (tmp_path / "case").mkdir()
     (tmp_path / "case" / "STOP").touch()
@@ -154,6 +160,7 @@ def test_the_state_is_copied_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["case", "kept"]
 
 
+@pytest.mark.slow
 def test_what_is_killed_leaves_no_process_in_a_group_of_its_own(tmp_path: Path) -> None:
     """Open MPI's mpirun gives each rank one."""
     words = ["sh", "-c", "setsid sleep 600 & echo started; wait"]
@@ -178,6 +185,7 @@ def test_the_newest_state_is_the_one_that_was_written_last(tmp_path: Path) -> No
     assert newest(found) == tmp_path / "melt.r1" and newest([]) is None
 
 
+@pytest.mark.slow
 def test_the_command_lists_checks_and_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     folder = tmp_path / "ejb" / "profiles"

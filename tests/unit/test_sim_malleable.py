@@ -33,6 +33,7 @@ def made(
     return workload_of(generate(model, jobs=jobs, processors=processors, seed=seed, load=load), "made")
 
 
+@pytest.mark.slow
 def test_figure_2_by_one_command(tmp_path: Path, undrawn: None) -> None:
     paths = [Path(line) for line in ejb_sim("reproduce", "malleable", "--out", str(tmp_path)).stdout.split()]
     assert paths[:2] == [tmp_path / "malleable.md", tmp_path / "malleable.json"]
@@ -185,6 +186,7 @@ def test_folded_bundling_keeps_every_invariant(seed: int) -> None:
     assert (without.end == run(load, Policy.EJB, parameters=off, plain=True).end).all(), "no guard, no folding"
 
 
+@pytest.mark.slow
 def test_the_logs_of_a_folder_make_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
     monkeypatch.setattr(logs, "DRAWS", 2)
     monkeypatch.setattr(beside, "DELTAS", ("1", "1.5"))

@@ -120,6 +120,7 @@ def test_what_is_no_number_is_told_with_its_line(word: str) -> None:
     assert [(oddity.lines, oddity.kept) for oddity in log.odd] == [((2,), False)]
 
 
+@pytest.mark.slow
 def test_few_rows_of_a_long_log_are_read_without_the_rest(tmp_path: Path) -> None:
     """What comes after them is not even well-formed: the compressed file breaks off in the middle."""
     path = tmp_path / "long.swf.gz"

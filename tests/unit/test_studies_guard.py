@@ -109,6 +109,7 @@ def test_made_up_logs_are_played_in_every_cell_once_and_the_worst_is_told_first(
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing was simulated again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "share"), [(909, 0.2), (924, 1.0)])
 def test_with_moves_that_are_too_long_a_queue_of_short_jobs_is_plain_easys(seed: int, share: float) -> None:
     """Logs on which jobs were up to 10 % worse off, since J0s ended ahead of others in the same second."""

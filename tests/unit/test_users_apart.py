@@ -293,6 +293,7 @@ def helper(tmp_path: Path) -> Iterator[Helper]:
     made.close()
 
 
+@pytest.mark.slow
 def test_sessions_that_one_user_has_stopped_are_a_part_of_all_and_not_asked_again_at_once(
     helper: Helper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +312,7 @@ def test_sessions_that_one_user_has_stopped_are_a_part_of_all_and_not_asked_agai
     assert helper.ask("mallory", "prepare")["ok"] and not helper._silent and not helper._at_work
 
 
+@pytest.mark.slow
 async def test_requests_that_wait_for_one_users_sessions_keep_no_other_users_from_a_thread(
     helper: Helper, tmp_path: Path
 ) -> None:

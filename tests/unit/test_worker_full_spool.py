@@ -74,6 +74,7 @@ def answer(ask: Callable[..., None], within_s: float = 20.0, **more: int) -> str
     return answers.get(timeout=within_s)
 
 
+@pytest.mark.slow
 def test_a_spool_that_is_full_for_a_moment_loses_no_output_and_fails_nobody(folder: Path, spool: Spool) -> None:
     spool.full.set()
     collector = collecting(folder)
