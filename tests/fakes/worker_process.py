@@ -58,7 +58,8 @@ class World:
 
     def __init__(self, spool: Path) -> None:
         self.spool = spool
-        self.manager = ManagerServer(spool, subjob=f"7.{os.urandom(4).hex()}")
+        job = os.urandom(4).hex()  # by which workers on one machine share a folder
+        self.manager = ManagerServer(spool, job=job, subjob=f"{job}.1")
         self.job_dir = self.manager.job_dir
         self.output = spool / "job.out"
         self.process: subprocess.Popen[bytes] | None = None
@@ -142,7 +143,7 @@ class World:
             self.process.wait()
         self.manager.stop()
         # A worker that was killed cannot tidy up.
-        for folder in Path("/tmp").glob(f"ejb-{os.getuid()}-{self.manager.subjob.replace('.', '-')}-*"):
+        for folder in Path("/tmp").glob(f"ejb-{os.getuid()}-*{self.manager.job}-*"):
             # What it started is still ending, and takes its own files away meanwhile.
             eventually(partial(_removed, folder))
 

@@ -52,7 +52,7 @@ def test_what_a_rank_sees(there: World) -> None:
     env, cwd, stdin, descriptors, leads_group = json.loads(there.rank_output(3))
     epoch_dir = there.epoch_dir(1)
     expected = {
-        "EJB_JOB_ID": "7",
+        "EJB_JOB_ID": there.manager.job,
         "EJB_SUBJOB_ID": there.manager.subjob,
         "EJB_RANK": "3",
         "EJB_SIZE": "4",

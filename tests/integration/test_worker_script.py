@@ -93,7 +93,7 @@ def test_what_the_script_sees(there: World) -> None:
     there.lead(there.script(text, variables={"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "4"}))
     assert script_exit(there) == 0
     assert there.collected().splitlines() == [
-        "EJB_JOB_ID=7",
+        f"EJB_JOB_ID={there.manager.job}",
         "SLURM_JOB_ID=4711",
         "SLURM_NTASKS=4",
         f"SLURM_SUBMIT_DIR={there.spool}",
