@@ -9,7 +9,7 @@ take turns in rounds. Told are alice's median, 99th percentile and slowest of al
 what was answered to mallory. `--ended`: mallory has so many jobs that have ended. `--only`: rows in which one of these
 words stands.
 
-Others use this machine, and mallory's client is no part of the question. So the daemon and alice's client have a high
+The machine may be busy, and mallory's client is no part of the question. So the daemon and alice's client have a high
 priority (`nice`), and all else the ordinary one. It has to run as root, which may become another user.
 """
 
