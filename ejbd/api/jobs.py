@@ -98,7 +98,7 @@ async def submit(
 @router.post("/plan")
 async def plan(request: Request, manager: Manager, caller: Caller, body: JobSubmission) -> Plan:
     """What would be done with such a job now, and why. Nothing is kept."""
-    request.app.state.allowances.script(caller, body)
+    request.app.state.allowances.refuse_long_script(caller, body)
     reading, _ = await read_submission(body, caller.user, hashed=False)
     found, spec = await manager.plan(reading, caller.user), reading.spec
     shape = {"name": spec.name, "processes": spec.processes, "walltime_s": spec.walltime_s or None}

@@ -78,7 +78,7 @@ class Guard:
                     raise HTTPException(413, _sentence(most))
                 if read > SMALL_BYTES and caller is not None and not is_large:
                     is_large = True
-                    await turn.enter_async_context(allowances.large.of("" if caller.admin else caller.user))
+                    await turn.enter_async_context(allowances.large.take("" if caller.admin else caller.user))
                 content.update(message.get("body", b""))
                 proved = scope.get("state", {}).get("content")
                 if proved not in (None, content.hexdigest()) and not message.get("more_body"):

@@ -35,7 +35,7 @@ class LongTexts:
 
     async def read(self, user: str, body: JobSubmission, hashed: bool = True) -> tuple[Reading, str]:
         """As :func:`read_submission`."""
-        async with self._turns.of(user):
+        async with self._turns.take(user):
             return await asyncio.get_running_loop().run_in_executor(self._threads, _read, body, hashed)
 
 

@@ -73,7 +73,7 @@ class WorkerDoor:
         if not body:  # it waits for work
             await self.app(scope, _Again(body, receive), answer)
             return
-        async with self._turns.of(claim.subjob):
+        async with self._turns.take(claim.subjob):
             await self.app(scope, _Again(body, receive), answer)
 
     async def _body(self, receive: Receive, allowances: Allowances, sender: str) -> bytes | None:
@@ -90,7 +90,7 @@ class WorkerDoor:
                 if length > self.most:
                     raise EjbError(Code.TOO_LARGE, f"the body of a request may have {self.most} bytes at most")
                 if length > SMALL_BYTES and not is_large:
-                    await turn.enter_async_context(allowances.large.of(sender))
+                    await turn.enter_async_context(allowances.large.take(sender))
                 if not message.get("more_body", False):
                     return b"".join(parts)
 

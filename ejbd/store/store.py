@@ -117,7 +117,7 @@ class Store:
         left open. A PostgreSQL connection may be lost in the very moment of the commit: that counts as a failure,
         though the server may have committed. A caller that repeats a change must be able to find it made.
         """
-        async with self._writes.of(ASKER.get()):
+        async with self._writes.take(ASKER.get()):
             return await asyncio.wrap_future(self._enqueue(fn, patient))
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:
@@ -127,7 +127,7 @@ class Store:
     async def read(self, fn: Callable[[Session], T]) -> T:
         """Run `fn` in a thread on one snapshot of what is committed. It cannot change anything. Of one user's requests
         one is carried out at a time."""
-        async with self._reads.of(ASKER.get()):
+        async with self._reads.take(ASKER.get()):
             self._refuse_if_closed()
             return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, fn)
 

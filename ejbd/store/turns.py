@@ -24,7 +24,7 @@ class UserTurns:
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
-    async def of(self, user: str) -> AsyncIterator[None]:
+    async def take(self, user: str) -> AsyncIterator[None]:
         """While it lasts, one of this user's ("": no turn is needed)."""
         if not user:
             yield

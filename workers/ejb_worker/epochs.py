@@ -523,10 +523,12 @@ class EpochRun:
         elif not self._stopping:
             self._ends.was_killed(rank, code)
             self._observer.last_sample()
-            self._refused[rank] = self._engine.refused(self._context, rank)
             if code and self._mpi is not None:
                 self._mpi.tell_if_refused(rank)
-            self._ends.tell(rank, self._final_code(rank, code))
+            final = self._final_code(rank, code)
+            if final:
+                self._refused[rank] = self._engine.find_refusal(self._context, rank)
+            self._ends.tell(rank, final)
         if not self.running:
             self._all_ended()
 
@@ -539,7 +541,7 @@ class EpochRun:
     def _report_end(self, rank: int, code: int, for_memory: bool) -> None:
         if not self._stopping:
             more: Dict[str, Any] = {"memory": True} if for_memory else {}
-            if code and self._refused.get(rank):
+            if self._refused.get(rank):
                 more["refused"] = self._refused[rank]
             for one in self._stands_for(rank):
                 self._report("rank-exit", epoch=self.epoch, rank=one, code=code, **more)

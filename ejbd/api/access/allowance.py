@@ -114,12 +114,11 @@ class Allowances:
 
         Of submissions that come at the same moment a few may get past the bound.
         """
-        if caller.role is Role.ADMIN:
-            return
-        self.script(caller, body)
-        await self._one_more(caller, manager)
+        self.refuse_long_script(caller, body)
+        if caller.role is not Role.ADMIN:
+            await self._one_more(caller, manager)
 
-    def script(self, caller: Principal, body: JobSubmission) -> None:
+    def refuse_long_script(self, caller: Principal, body: JobSubmission) -> None:
         """Raises EjbError (TOO_LARGE) for a script that no job may have."""
         if caller.role is Role.ADMIN:
             return

@@ -115,7 +115,7 @@ class SlurmBatch:
         try:
             jobs_text, nodes_text = await asyncio.gather(
                 self._query(squeue.argv(), squeue.timeout_s, "list its jobs"),
-                self._show(show),
+                self._show_nodes(show),
             )
         finally:
             await asking  # never left behind: its command has its own time-out
@@ -130,7 +130,7 @@ class SlurmBatch:
         jobs, unparsed, listing = await beside(read)
         if show.partitions and listing.untold != self._partitions_untold:  # a new one
             show = replace(show, partitions=())
-            nodes_text = await self._show(show)
+            nodes_text = await self._show_nodes(show)
             jobs, unparsed, listing = await beside(read)
         if not listing.nodes or not listing.queues:
             raise _unreadable("scontrol", nodes_text)
@@ -162,7 +162,7 @@ class SlurmBatch:
             blind=await self.blindness(),
         )
 
-    async def _show(self, show: ShowNodes) -> str:
+    async def _show_nodes(self, show: ShowNodes) -> str:
         return await self._query(show.argv(), show.timeout_s, "list its nodes", show.stdin, show.environment)
 
     def _keep_partitions(self, show: ShowNodes, listing: NodeListing, jobs: Sequence[BatchJobView]) -> None:

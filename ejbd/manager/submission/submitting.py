@@ -177,7 +177,7 @@ class Submissions:
         async with contextlib.AsyncExitStack() as turns:
             try:
                 async with asyncio.timeout(self._limits.check_wait_s):
-                    await turns.enter_async_context(self._checks_of.of("" if self._runs_as else runs_as))
+                    await turns.enter_async_context(self._checks_of.take("" if self._runs_as else runs_as))
                     await turns.enter_async_context(self._checks)
             except TimeoutError:
                 return self._no_turn()

@@ -191,7 +191,7 @@ class Engine:
         """A rank has ended by itself: the code that counts, and what is to be said of it, in a sentence, or ""."""
         return code, ""
 
-    def refused(self, epoch: EpochContext, rank: int) -> str:
+    def find_refusal(self, epoch: EpochContext, rank: int) -> str:
         """What the engine did not let a rank have that has failed, in words; "": nothing that it knows of."""
         return ""
 

@@ -122,11 +122,11 @@ class DmtcpEngine(Engine):
         return False
 
     def ended(self, epoch: EpochContext, rank: int, code: int) -> Tuple[int, str]:
-        said = log.text(epoch, rank) if code == self.gave_up else ""
+        said = log.read_last_words(epoch, rank) if code == self.gave_up else ""
         return code, "DMTCP has ended rank %d: %s" % (rank, said) if said else ""
 
-    def refused(self, epoch: EpochContext, rank: int) -> str:
-        return log.refused(epoch, rank)
+    def find_refusal(self, epoch: EpochContext, rank: int) -> str:
+        return log.find_refusal(epoch, rank)
 
     def obstacle(self, epoch: EpochContext) -> str:
         if _has_few_files(epoch):
@@ -218,7 +218,7 @@ class DmtcpEngine(Engine):
             # A process that has OpenBLAS's threads and forks (numpy with multiprocessing) hangs under DMTCP.
             env.setdefault("OPENBLAS_NUM_THREADS", "1")
         env["DMTCP_TMPDIR"] = epoch.scratch()
-        log.keep(epoch, name, env)
+        log.keep_words(epoch, name, env)
         return Command(words + argv, env)
 
     def _restored(

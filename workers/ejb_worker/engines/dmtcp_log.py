@@ -21,20 +21,20 @@ _REFUSALS = {"Inotify not yet supported by DMTCP": "inotify"}
 """What is said, and what was refused."""
 
 
-def keep(epoch: EpochContext, name: str, env: Dict[str, str]) -> None:
+def keep_words(epoch: EpochContext, name: str, env: Dict[str, str]) -> None:
     """Has what is said of a process of the computation kept from its start on."""
     env["JALIB_STDERR_PATH"] = _path(epoch, name)
     env["DMTCP_LOG_OVERRIDES"] = _WARNINGS
 
 
-def refused(epoch: EpochContext, rank: int) -> str:
+def find_refusal(epoch: EpochContext, rank: int) -> str:
     """What was refused to a rank or to what it has started; "": nothing that is known of."""
     errors = os.path.join(epoch.folder, "output", "%d.err" % rank)
     said = _read(_path(epoch, images.member(rank))) + _read(errors)
     return next((what for words, what in _REFUSALS.items() if words in said), "")
 
 
-def text(epoch: EpochContext, rank: int) -> str:
+def read_last_words(epoch: EpochContext, rank: int) -> str:
     """The last words of a rank that was ended, in one line."""
     return " ".join(_read(_path(epoch, images.member(rank))).split())[-MOST_TEXT:]
 
