@@ -18,7 +18,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WIDTH = 120
-SKIPPED = {"rename", 
+SKIPPED = {
+    "rename",
     ".venv",
     ".git",
     "__pycache__",
