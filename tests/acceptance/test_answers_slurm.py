@@ -194,6 +194,14 @@ say sbatch --bogus --wrap true 2>/dev/null
 for line in -pnope -tabc -n0 -N900-800 -N700 -a900-800 -dnonsense -wnope --mem=abc -bnever --gres=no:900; do
     say sbatch $line --wrap true
 done
+for line in -t-5 -t-0 -t5- '-t1 --mem=900G' '-t1 --mem-per-cpu=900G' '-t1 --deadline=yesterday' '-t1 --deadline=2020-01-01'; do
+    say sbatch -H -n1 -o /dev/null --parsable $line --wrap true | sed 's/^[0-9]*$/ID/'
+done
+limited=$(sbatch --parsable -H -n1 -t5- -o /dev/null --wrap true)
+say squeue -h -j $limited -o %l
+late=$(sbatch --parsable -W -n1 -t1 -o /dev/null --deadline=now --wrap 'exit 5'); echo "rc=$?"
+in_time=$(sub -W --deadline=now+1hour --wrap 'exit 6'); echo "rc=$?"
+scancel $limited
 named=$(sub -H -J before --wckey=mine --wrap true)
 say scontrol update jobid=$named name=$1.new
 for name in $1.new before; do say squeue -h -n $name -o '%j %w'; done

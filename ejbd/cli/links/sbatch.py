@@ -56,7 +56,7 @@ def run(words: Sequence[str]) -> int:
         wrong_line = getattr(error, "exit_code", None) == _CLICKS_WRONG_LINE
         if not wrong_line and not (isinstance(error, EjbError) and error.code in _REFUSALS):
             raise
-        code = _refused_by_slurm(words, script.text)
+        code = _refused_by_slurm(words, script.text, str(error))
         if code is not None:
             return code
         if not wrong_line:
@@ -91,9 +91,9 @@ def _submit(line: list[str], cluster: str, silent: bool) -> int:
     return int(app(line, prog_name="ejb", standalone_mode=False) or 0)
 
 
-def _refused_by_slurm(words: Sequence[str], script: bytes) -> int | None:
+def _refused_by_slurm(words: Sequence[str], script: bytes, told: str) -> int | None:
     """Whether sbatch itself would refuse the line: its exit code then, once it has said why. None: it would not, there
-    is none, or the line is none of its own."""
+    is none, or the line is none of its own. `told`: why EJB's daemon could not submit it."""
     from ejbd.cli.links import real
     from ejbd.cli.links.scontrol import is_embedded
     from ejbd.cli.submission import sbatchwords
@@ -111,6 +111,10 @@ def _refused_by_slurm(words: Sequence[str], script: bytes) -> int | None:
     done = real.query("sbatch", [_TEST, *words], script.decode(errors="replace"))
     if done is None or not done.returncode:
         return None
+    for words_before in told.split("; ")[:-1]:  # which sbatch does not say where it only tests
+        said = words_before.rpartition("(")[2].rpartition(": ")[2]
+        if said not in done.stderr:
+            sys.stderr.write(f"sbatch: error: {said}\n")
     sys.stderr.write(done.stderr.replace(_ALLOCATION, _SUBMISSION))
     return done.returncode
 
