@@ -194,11 +194,15 @@ say sbatch --bogus --wrap true 2>/dev/null
 for line in -pnope -tabc -n0 -N900-800 -N700 -a900-800 -dnonsense -wnope --mem=abc -bnever --gres=no:900; do
     say sbatch $line --wrap true
 done
-for line in -t-5 -t-0 -t5- '-t1 --mem=900G' '-t1 --mem-per-cpu=900G' '-t1 --deadline=yesterday' '-t1 --deadline=2020-01-01'; do
+for line in -n1 '-n1 -d afterok:999999'; do
+    say sbatch -t1 --mem=900G $line --wrap true
+    say sbatch -t1 --mem-per-cpu=900G $line --wrap 'srun true'
+done
+for line in -t-7777 -t-0 -t999- '-t1 --mem=900G' '-t1 --deadline=yesterday' '-t1 --deadline=2020-01-01'; do
     say sbatch -H -n1 -o /dev/null --parsable $line --wrap true | sed 's/^[0-9]*$/ID/'
 done
-limited=$(sbatch --parsable -H -n1 -t5- -o /dev/null --wrap true)
-say squeue -h -j $limited -o %l
+limited=$(sbatch --parsable -H -n1 -t999- -o /dev/null --wrap true)
+echo "$(squeue -h -j $limited -o %l)"
 late=$(sbatch --parsable -W -n1 -t1 -o /dev/null --deadline=now --wrap 'exit 5'); echo "rc=$?"
 in_time=$(sub -W --deadline=now+1hour --wrap 'exit 6'); echo "rc=$?"
 scancel $limited

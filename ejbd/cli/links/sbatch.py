@@ -56,7 +56,8 @@ def run(words: Sequence[str]) -> int:
         wrong_line = getattr(error, "exit_code", None) == _CLICKS_WRONG_LINE
         if not wrong_line and not (isinstance(error, EjbError) and error.code in _REFUSALS):
             raise
-        code = _refused_by_slurm(words, script.text, str(error))
+        by_slurm = isinstance(error, EjbError) and error.code is Code.BATCH_REFUSED
+        code = _refused_by_slurm(words, script.text, str(error) if by_slurm else "")
         if code is not None:
             return code
         if not wrong_line:
@@ -93,7 +94,7 @@ def _submit(line: list[str], cluster: str, silent: bool) -> int:
 
 def _refused_by_slurm(words: Sequence[str], script: bytes, told: str) -> int | None:
     """Whether sbatch itself would refuse the line: its exit code then, once it has said why. None: it would not, there
-    is none, or the line is none of its own. `told`: why EJB's daemon could not submit it."""
+    is none, or the line is none of its own. `told`: what it has said of the submission itself."""
     from ejbd.cli.links import real
     from ejbd.cli.links.scontrol import is_embedded
     from ejbd.cli.submission import sbatchwords
