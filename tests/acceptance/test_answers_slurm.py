@@ -170,6 +170,7 @@ say() { echo "\\$ $*"; "$@"; echo "rc=$?"; }
 soon() { for _ in $(seq 300); do eval "$1" && return; sleep 0.2; done; echo "not soon: $1"; }
 ended=$(sub -W --wrap 'exit 3'); echo "rc=$?"
 killed=$(sub -W --wrap 'kill -9 $$'); echo "rc=$?"
+printf '#!/bin/sh\n# caf\351\nexit 8\n' | sub -W >/dev/null 2>&1; echo "rc=$?"
 held=$(sub -H -J "$1" --comment 'my words' --wrap true)
 runs=$(sub -J "$1" --wrap 'srun -n1 -o /dev/null sleep 1m; sleep 1m')
 read_=$(printf '#!/bin/sh\\nexit 4\\n' | sub -W); echo "rc=$?"
