@@ -17,7 +17,7 @@ from ejbd.api.auth import Caller, Manager
 from ejbd.api.events import newest_events
 from ejbd.api.gantt import svg
 from ejbd.api.models import JobDetail
-from ejbd.api.models.plans import PlannedKind, PlannedView
+from ejbd.api.models.plans import PlannedView
 from ejbd.api.selecting import Selector
 from ejbd.api.views import JobRow
 from ejbd.core.progress import degree
@@ -218,7 +218,7 @@ def describe_stretches(planned: Sequence[PlannedView], *, begun: bool) -> list[s
     """What each stretch of a plan is, in a word. `begun`: ranks run as it begins. Else its first move is a start."""
     words, before = [], "run" if begun else "wait"
     for one in planned:
-        starts = one.kind is PlannedKind.MOVE and before in ("wait", "suspended")
+        starts = one.kind.value == "move" and before in ("wait", "suspended")
         words.append("start" if starts else one.kind.value.replace("_", " "))
         before = one.kind.value
     return words

@@ -42,7 +42,7 @@ def settled(job: Job) -> str:
 
 
 def told_number(job: Job) -> str:
-    """The same for who has submitted it. What the batch system refused goes by none: its submitter is told that."""
+    """The same for a job's submitter. What the batch system refused goes by none: its submitter is told that."""
     never_taken = JobState(job.state) is JobState.FAILED and job.number is None and job.start_s is None
     return number_of(job) if never_taken else settled(job)
 
