@@ -14,6 +14,7 @@ import gc
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,6 +134,7 @@ async def run(settings: Settings, config: Path | None = None) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _begin_to_end(loop, stop))
         beating = Beating(store, settings.standby_after_s, stop) if settings.standby else None
+        await asyncio.to_thread(_build_calls, settings)
         await manager.start()
         try:
 
@@ -185,6 +187,18 @@ async def run(settings: Settings, config: Path | None = None) -> None:
             )
     finally:
         store.close()
+
+
+def _build_calls(settings: Settings) -> None:
+    """What programs under DMTCP load has to be there before the first of them is submitted. Blocks."""
+    from ejbd.doctor.plugin import build_calls
+
+    if shutil.which("dmtcp_launch") is None:
+        return
+    try:
+        build_calls(settings.spool_dir)
+    except EjbError as error:
+        log.warning("no-dmtcp", error=error.sentence())
 
 
 async def leads(store: Store, settings: Settings, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> bool:

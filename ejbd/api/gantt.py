@@ -30,7 +30,7 @@ _PHASE = {
 _PLANNED = {
     PlannedKind.WAIT: ("w", "#c9ced6", "waits"),
     PlannedKind.RUN: ("r", "#4c9f70", "runs"),
-    PlannedKind.MOVE: ("m", "#e0a030", "moves"),
+    PlannedKind.MOVE: ("m", "#e0a030", "starts or moves"),
     PlannedKind.SUSPENDED: ("s", "#8fa3bf", "is suspended, its work kept"),
     PlannedKind.CUT_OFF: ("c", "#b85450", "is cut off: its processors end before it is done"),
 }

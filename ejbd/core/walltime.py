@@ -12,25 +12,28 @@ _LONGEST_S = 2**32 - 3
 
 _UNLIMITED = frozenset({"unlimited", "infinite"})
 _NOT_SET = frozenset({"n/a", "not_set", "invalid", "none", "(null)"})
-_SPELLING = re.compile(r"(?:(?P<days>[0-9]{1,9})-)?(?P<fields>[0-9]{1,9}(?::[0-9]{1,9}){0,2})")
+_FIELDS = r"[0-9]{1,9}(?::[0-9]{1,9}){0,2}"
+_SPELLING = re.compile(rf"(?P<days>[0-9]{{1,9}})-(?P<hours>{_FIELDS})?|(?P<fields>{_FIELDS})")
+_BELOW_NOTHING = re.compile(r"-[0-9]{1,9}")
 _HELP = "write minutes, mm:ss, hh:mm:ss, d-hh, d-hh:mm, d-hh:mm:ss or UNLIMITED"
 
 
 def parse_walltime(text: str) -> float | None:
     """Seconds of a walltime as a user or Slurm writes it; None is unlimited (as Slurm has it, 0 is unlimited too).
 
-    A number alone is minutes, two fields are mm:ss, three are hh:mm:ss; after `d-` the fields begin with hours.
+    A number alone is minutes, two fields are mm:ss, three are hh:mm:ss; after `d-` the fields begin with hours. Slurm
+    takes minutes below 0 for the thousands of years that they are without their sign: unlimited here.
     Raises ValueError with one sentence for anything else, also for N/A and NOT_SET, which are no walltime.
     """
     word = text.strip()
-    if word.lower() in _UNLIMITED:
+    if word.lower() in _UNLIMITED or _BELOW_NOTHING.fullmatch(word):
         return None
     if not word or word.lower() in _NOT_SET:
         raise ValueError(f"no walltime is given ({word!r}); {_HELP}")
     match = _SPELLING.fullmatch(word)
     if match is None:
         raise ValueError(f"{_shortened(word)!r} is not a walltime; {_HELP}")
-    fields = [int(field) for field in match["fields"].split(":")]
+    fields = [int(field) for field in (match["fields"] or match["hours"] or "0").split(":")]
     if match["days"] is not None:
         hours, minutes, seconds = fields + [0] * (3 - len(fields))
         total = int(match["days"]) * 86400 + hours * 3600 + minutes * MINUTE_S + seconds

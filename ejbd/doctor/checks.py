@@ -227,6 +227,7 @@ def examine_moving(settings: Settings, *, build_plugin: bool, mpi: bool) -> list
     spool = settings.spool_dir
     findings = [_examined("library for MPI ranks", lambda: (True, f"built: {plugin.build_progress(spool)}"))]
     if build_plugin:
+        findings.append(_examined("library for DMTCP", lambda: (True, f"built: {plugin.build_calls(spool)}")))
         findings.append(_examined("DMTCP plugin", lambda: _plugin(spool)))
     if mpi:
         library = spool / "dmtcp" / plugin.PROGRESS

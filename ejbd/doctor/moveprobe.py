@@ -21,6 +21,7 @@ from typing import Any
 
 HOSTS = ("10.98.0.1", "10.98.0.2")
 STEP_S = 30.0
+CHECKPOINT_SIGNAL = 16  # as of the workers' engine
 COUNTS = 10  # that must be exchanged before the next step
 
 # Both ends send what they have received plus one, and write down how far they came. Their sockets carry SOCK_CLOEXEC.
@@ -70,9 +71,9 @@ class NotTried(Exception):
 
 
 class Probe:
-    def __init__(self, bin: Path, plugin: Path, folder: Path) -> None:
+    def __init__(self, bin: Path, plugins: str, folder: Path) -> None:
         self.bin = bin
-        self.plugin = plugin
+        self.plugins = plugins
         self.folder = folder
         self.other = subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", "hostname probe2; exec sleep 600"])
         self.children: list[subprocess.Popen[bytes]] = []
@@ -131,7 +132,8 @@ class Probe:
         return [*words, "--ckptdir", str(images)]
 
     def launch(self, images: Path, program: list[str], more: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        words = [*self.joined("dmtcp_launch", images), "--no-gzip", "--with-plugin", str(self.plugin)]
+        words = [*self.joined("dmtcp_launch", images), "--no-gzip", "--with-plugin", self.plugins]
+        words += ["--ckpt-signal", str(CHECKPOINT_SIGNAL)]
         return self.start(0, [*words, "--disable-svipc-plugin", *program], more)
 
     def said(self) -> str:
@@ -262,11 +264,11 @@ def wait(ready: object, seconds: float) -> bool:
     return True
 
 
-def main(bin: Path, plugin: Path, mpi: dict[str, Any] | None) -> int:
+def main(bin: Path, plugins: str, mpi: dict[str, Any] | None) -> int:
     """`mpi`: `{"program": path, "workers": folder of the worker's package, "env": variables}`."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="ejb-probe-") as name:
-        probe = Probe(bin, plugin, Path(name))
+        probe = Probe(bin, plugins, Path(name))
         result: dict[str, Any] = {"ok": False, "why": "", "mpi": ""}
         try:
             probe.network()
@@ -288,4 +290,4 @@ def main(bin: Path, plugin: Path, mpi: dict[str, Any] | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])))

@@ -21,6 +21,7 @@ from ejbd.errors import Code, EjbError
 
 PLUGIN = "libejbmove.so"
 PROGRESS = "libejbprogress.so"
+CALLS = "libejbcalls.so"
 PROBE_S = 200
 SOURCE = "https://github.com/dmtcp/dmtcp"
 
@@ -30,6 +31,16 @@ def build_progress(spool: Path) -> Path:
     folder = writable_folder(spool / "dmtcp")
     _compile("progress.c", folder / PROGRESS, [])
     return folder / PROGRESS
+
+
+def build_calls(spool: Path) -> Path:
+    """Compile the library that every program under DMTCP loads, where it is not there by these sources. Raises EjbError
+    where that cannot be."""
+    folder = writable_folder(spool / "dmtcp")
+    library, sources = folder / CALLS, sources_sum()
+    if not library.exists() or f"sources {sources}".encode() not in library.read_bytes():
+        _compile("calls.c", library, [f'-DEJB_SOURCES="{sources}"'])
+    return library
 
 
 def build(spool: Path) -> dict[str, Any]:
@@ -53,10 +64,11 @@ def build(spool: Path) -> dict[str, Any]:
     plugin = folder / PLUGIN
     record_file = folder / f"{PLUGIN}.json"
     record_file.unlink(missing_ok=True)  # not trusted while it is being replaced
+    calls = build_calls(spool)
     _compile("move.c", plugin, [f"-I{prefix / 'include'}", f'-DEJB_DMTCP_VERSION="{version}"'])
     with tempfile.TemporaryDirectory(prefix="ejb-rank-") as name:
         rank, no_rank = mpicheck.build_moved_rank(Path(name))
-        ok, why, mpi = prove(bin, plugin, rank)
+        ok, why, mpi = prove(bin, f"{calls}:{plugin}", rank)
     record = {
         "version": version,
         "library": f"{zlib.crc32(library.read_bytes()):08x}",
@@ -110,8 +122,8 @@ def _compile(source: str, target: Path, options: list[str]) -> None:
     temporary.replace(target)
 
 
-def prove(bin: Path, plugin: Path, rank: Path | None) -> tuple[bool, str, str]:
-    """Whether restarts over two addresses work with this plugin, why not, and what became of two MPI ranks.
+def prove(bin: Path, plugins: str, rank: Path | None) -> tuple[bool, str, str]:
+    """Whether restarts over two addresses work with these plugins, why not, and what became of two MPI ranks.
 
     `rank` is their program (see :func:`ejbd.doctor.mpicheck.build_moved_rank`). Takes about ten seconds.
     """
@@ -125,7 +137,7 @@ def prove(bin: Path, plugin: Path, rank: Path | None) -> tuple[bool, str, str]:
             "workers": str(resources.files("ejbd._workers")),
             "env": mpicheck.rank_environment(),
         }
-    words += [sys.executable, "-m", "ejbd.doctor.moveprobe", str(bin), str(plugin), json.dumps(mpi)]
+    words += [sys.executable, "-m", "ejbd.doctor.moveprobe", str(bin), plugins, json.dumps(mpi)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except FileNotFoundError:

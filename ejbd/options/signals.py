@@ -14,7 +14,6 @@ _NUMBERS = {
     "HUP": 1, "INT": 2, "QUIT": 3, "ABRT": 6, "KILL": 9, "USR1": 10, "USR2": 12, "ALRM": 14, "TERM": 15, "CONT": 18,
     "STOP": 19, "TSTP": 20, "TTIN": 21, "TTOU": 22, "URG": 23,
 }  # fmt: skip
-USR2 = _NUMBERS["USR2"]
 _MOST = 64
 
 

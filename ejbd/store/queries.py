@@ -147,12 +147,13 @@ def count_by_state(session: Session, filters: Sequence[ColumnElement[bool]]) -> 
 
 
 def processors_in_use(session: Session, filters: Sequence[ColumnElement[bool]]) -> int:
-    """Processors of the running subjobs of the jobs that meet the filters, and of their elements."""
+    """Processors of the running subjobs of the jobs that meet the filters, and of their elements, without those that
+    are given back."""
     one = aliased(Job)
     running = select(func.coalesce(one.array_id, one.id).label("id"), Subjob.processors).join(
         one, Subjob.job_id == one.id
     )
-    held = running.where(Subjob.state == SubjobState.RUNNING).subquery()
+    held = running.where(Subjob.state == SubjobState.RUNNING, ~Subjob.releasing).subquery()
     of_them = select(func.sum(held.c.processors)).join(Job, Job.id == held.c.id).where(*filters)
     return session.scalar(of_them) or 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
@@ -16,6 +17,7 @@ from ejbd.api.auth import Caller, Manager
 from ejbd.api.events import newest_events
 from ejbd.api.gantt import svg
 from ejbd.api.models import JobDetail
+from ejbd.api.models.plans import PlannedView
 from ejbd.api.selecting import Selector
 from ejbd.api.views import JobRow
 from ejbd.core.progress import degree
@@ -208,7 +210,18 @@ async def shown(request: Request, manager: Manager, caller: Caller, job: Selecto
         over=detail.state.over,
         degree=degree,
         shown=SHOWN_ROWS,
+        stretches=describe_stretches(explained.planned, begun=detail.state is JobState.RUNNING),
     )
+
+
+def describe_stretches(planned: Sequence[PlannedView], *, begun: bool) -> list[str]:
+    """What each stretch of a plan is, in a word. `begun`: ranks run as it begins. Else its first move is a start."""
+    words, before = [], "run" if begun else "wait"
+    for one in planned:
+        starts = one.kind.value == "move" and before in ("wait", "suspended")
+        words.append("start" if starts else one.kind.value.replace("_", " "))
+        before = one.kind.value
+    return words
 
 
 def commands(job: JobDetail) -> list[str]:

@@ -170,6 +170,7 @@ say() { echo "\\$ $*"; "$@"; echo "rc=$?"; }
 soon() { for _ in $(seq 300); do eval "$1" && return; sleep 0.2; done; echo "not soon: $1"; }
 ended=$(sub -W --wrap 'exit 3'); echo "rc=$?"
 killed=$(sub -W --wrap 'kill -9 $$'); echo "rc=$?"
+printf '#!/bin/sh\n# caf\351\nexit 8\n' | sub -W >/dev/null 2>&1; echo "rc=$?"
 held=$(sub -H -J "$1" --comment 'my words' --wrap true)
 runs=$(sub -J "$1" --wrap 'srun -n1 -o /dev/null sleep 1m; sleep 1m')
 read_=$(printf '#!/bin/sh\\nexit 4\\n' | sub -W); echo "rc=$?"
@@ -194,6 +195,18 @@ say sbatch --bogus --wrap true 2>/dev/null
 for line in -pnope -tabc -n0 -N900-800 -N700 -a900-800 -dnonsense -wnope --mem=abc -bnever --gres=no:900; do
     say sbatch $line --wrap true
 done
+for line in -n1 '-n1 -d afterok:999999'; do
+    say sbatch -t1 --mem=900G $line --wrap true
+    say sbatch -t1 --mem-per-cpu=900G $line --wrap 'srun true'
+done
+for line in -t-7777 -t-0 -t999- '-t1 --mem=900G' '-t1 --deadline=yesterday' '-t1 --deadline=2020-01-01'; do
+    say sbatch -H -n1 -o /dev/null --parsable $line --wrap true | sed 's/^[0-9]*$/ID/'
+done
+limited=$(sbatch --parsable -H -n1 -t999- -o /dev/null --wrap true)
+echo "$(squeue -h -j $limited -o %l)"
+late=$(sbatch --parsable -W -n1 -t1 -o /dev/null --deadline=now --wrap 'exit 5'); echo "rc=$?"
+in_time=$(sub -W --deadline=now+1hour --wrap 'exit 6'); echo "rc=$?"
+scancel $limited
 named=$(sub -H -J before --wckey=mine --wrap true)
 say scontrol update jobid=$named name=$1.new
 for name in $1.new before; do say squeue -h -n $name -o '%j %w'; done

@@ -8,8 +8,8 @@ is exit code 2 whatever the text says.
 `faults.json` beside the commands makes them go wrong: `{"refuse": true}`, `{"version": "4.2.0"}`, and by the name of a
 checkpoint folder `{"rank-1": "temp" | "none" | "hang" | "die"}`; `{"coordinator": "die"}` at the checkpoint. No
 fault but a feature: with `{"rank-1": "child"}` the process has started another one, which is longer at writing its own
-image; `"brief child"` is one that has ended by then. With `"refuse"` it has asked for inotify. What is said of that,
-and of an end with 99, is in the file that JALIB_STDERR_PATH names.
+image; `"brief child"` is one that has ended by then. What is said of an end with 99 is in the file that
+JALIB_STDERR_PATH names.
 
 Two faults work with the real commands, too (`wrap`): a program `before-checkpoint` beside the commands is run before
 `-kc` is sent, and a file `hold-restart-<name of the checkpoint folder>` lets one restart of that process hang.
@@ -33,7 +33,10 @@ if TYPE_CHECKING:  # each rank starts this: `typing`, `shutil` and `ctypes` woul
     from typing import Any
 
 COMMANDS = ("dmtcp_launch", "dmtcp_restart", "dmtcp_command", "dmtcp_coordinator")
-TAKES_VALUE = ("--coord-host", "--coord-port", "-p", "--ckptdir", "--tmpdir", "--port-file", "--coord-logfile")
+TAKES_VALUE = (
+    *("--coord-host", "--coord-port", "-p", "--ckptdir", "--tmpdir", "--port-file", "--coord-logfile"),
+    *("--with-plugin", "--ckpt-signal"),
+)
 
 
 def install(folder: Path) -> Path:
@@ -197,8 +200,6 @@ def member(target: Path, options: dict[str, str], argv: list[str], join: int) ->
     line = Line(socket.create_connection((options["--coord-host"], int(options["--coord-port"])), 10))
     line.connection.settimeout(None)
     line.send(join=join)
-    if faults_of(target).get(Path(options["--ckptdir"]).name) == "refuse":
-        _say("WARNING at plugin/event/eventwrappers.cpp:315: false: Inotify not yet supported by DMTCP")
     child: subprocess.Popen[bytes] | None = None
     wake, waker = os.pipe()
     os.set_blocking(waker, False)

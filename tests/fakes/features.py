@@ -680,20 +680,65 @@ int main(int argc, char **argv)
 int main(int argc, char **argv)
 {
   begin(argc, argv);
-  while (step()) {
-    int how;
-    pid_t child = fork();
-    if (!child)
-      rest(), _exit(7);
-    struct pollfd waiting = { syscall(SYS_pidfd_open, child, 0), POLLIN, 0 };
-    check(waiting.fd >= 0, "pidfd_open");
-    while (poll(&waiting, 1, -1) < 0)
-      check(errno == EINTR, "poll");
-    check(waitpid(child, &how, 0) == child && WEXITSTATUS(how) == 7, "waitpid");
-    close(waiting.fd);
-  }
-  return 0;
+  int how;
+  pid_t child = fork();
+  if (!child)
+    for (;;)
+      pause();
+  struct pollfd waiting = { syscall(SYS_pidfd_open, child, 0), POLLIN, 0 };
+  check(waiting.fd >= 0, "pidfd_open");
+  while (step())
+    check(poll(&waiting, 1, 0) == 0, "poll");
+  kill(child, SIGKILL);
+  while (poll(&waiting, 1, -1) < 0)
+    check(errno == EINTR, "poll of the end");
+  return waitpid(child, &how, 0) != child || !WIFSIGNALED(how);
 }
+""",
+    ),
+    _c(
+        "calls that take process ids",
+        """
+#include <linux/perf_event.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+int main(int argc, char **argv)
+{
+  begin(argc, argv);
+  pid_t child = fork(), self = getpid();
+  if (!child)
+    for (;;)
+      pause();
+  while (step()) {
+    struct rlimit limit;
+    struct timespec interval;
+    cpu_set_t set;
+    check(!setpriority(PRIO_PROCESS, gettid(), 5) && !setpriority(PRIO_PROCESS, child, 5), "setpriority");
+    check(getpriority(PRIO_PROCESS, child) == 5, "getpriority");
+    errno = 0;
+    check(getpriority(PRIO_PGRP, getpgrp()) != -1 || !errno, "getpriority of a group");
+    check(!prlimit(child, RLIMIT_NOFILE, NULL, &limit) && !prlimit(self, RLIMIT_NOFILE, NULL, &limit), "prlimit");
+    check(!sched_rr_get_interval(child, &interval), "sched_rr_get_interval");
+    check(syscall(SYS_sched_getaffinity, child, sizeof set, &set) > 0, "sched_getaffinity by syscall");
+    check(!syscall(SYS_sched_setaffinity, gettid(), sizeof set, &set), "sched_setaffinity by syscall");
+    check(syscall(SYS_ioprio_get, 1, child) >= 0, "ioprio_get");
+    check(!syscall(SYS_move_pages, child, 0L, NULL, NULL, NULL, 0), "move_pages");
+    check(syscall(SYS_pidfd_open, child + 1, 0) < 0 && errno == ESRCH, "the pidfd of nobody");
+  }
+  kill(child, SIGKILL);
+  return waitpid(child, NULL, 0) != child;
+}
+""",
+    ),
+    _python(
+        "program that is a descriptor",
+        """
+if os.path.basename(sys.argv[0]) != "-c":
+    code = open(sys.argv[0]).read()
+    os.execve(os.open(sys.executable, os.O_RDONLY), [sys.executable, "-c", code, END, MINE], {"PATH": os.defpath})
+for n in steps():
+    pass
 """,
     ),
     Feature("environment of its own", C_HEAD + STEPS_ALONE, behind=("env", "-i")),

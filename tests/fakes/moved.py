@@ -300,9 +300,12 @@ def bare(program: Program, options: list[str]) -> Iterator[Bare]:
 def engine(program: Program, told: Json) -> Iterator[Engine]:
     spool = program.folder / "spool"
     spool.mkdir()
-    if told["plugin"] is not None:  # workers take it from their own spool alone
-        shutil.copytree(Path(told["plugin"]).parent, spool / "dmtcp")
-        told = {**told, "plugin": str(spool / "dmtcp" / Path(told["plugin"]).name)}
+    libraries = {kind: Path(told[kind]) for kind in ("calls", "plugin") if told[kind] is not None}
+    for kind, library in libraries.items():  # workers take them from their own spool alone
+        (spool / "dmtcp").mkdir(exist_ok=True)
+        for file in library.parent.glob(library.name + "*"):  # its record, too
+            shutil.copy(file, spool / "dmtcp")
+        told = {**told, kind: str(spool / "dmtcp" / library.name)}
     try:
         with world(spool) as there:
             there.start()

@@ -254,16 +254,6 @@ def test_the_coordinator_is_killed(there: World) -> None:
     }
 
 
-def test_what_dmtcp_refused_a_rank_is_told_with_its_end_and_not_in_its_output(there: World, bin: Path) -> None:
-    set_faults(bin, **{"rank-1": "refuse"})
-    file = there.launch_file(sys.executable, "-c", "import sys; print('mine'); sys.exit(3)", size=RANKS)
-    payload = there.launch_payload(file, ranks=RANKS, engine="dmtcp")
-    assert there.manager.run("launch", {**payload, "timeout_s": 20.0})["ok"]
-    assert there.exits(RANKS) == dict.fromkeys(range(RANKS), 3)
-    assert {r["rank"]: r.get("refused") for r in there.manager.of_kind("rank-exit")} == {0: None, 1: "inotify"}
-    assert there.rank_output(1) == "mine\n"
-
-
 def test_a_coordinator_that_is_not_needed_any_more_is_not_told_as_lost(there: World) -> None:
     started(there)
     assert checkpoint(there)["ok"]
@@ -432,6 +422,13 @@ def test_a_plugin_that_does_not_match(there: World, tmp_path: Path) -> None:
     result = launch(there, dmtcp={"plugin": str(plugin), "compress": False, "options": []})
     assert not result["ok"]
     assert "the DMTCP plugin was built for DMTCP 4.9, which is not the one on this node (5.0 in " in result["error"]
+
+
+def test_a_library_that_the_node_cannot_load(there: World) -> None:
+    library = there.spool / "libejbcalls.so"
+    library.write_bytes(b"of another machine")
+    result = launch(there, dmtcp={"calls": str(library), "plugin": None, "compress": False, "options": []})
+    assert not result["ok"] and "EJB's library for DMTCP cannot be used on this node: " in result["error"]
 
 
 @pytest.mark.nightly("test_worker_end.py has ranks, and what they have started, that end with a killed worker")

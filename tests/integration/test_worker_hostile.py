@@ -160,7 +160,9 @@ def outside(there: World) -> Path:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("what", ["launch_file", "epoch_dir", "restart_dir", "plugin", "a link out of the folder"])
+@pytest.mark.parametrize(
+    "what", ["launch_file", "epoch_dir", "restart_dir", "calls", "plugin", "a link out of the folder"]
+)
 def test_a_launch_reads_and_writes_in_the_jobs_folder_alone(there: World, what: str) -> None:
     there.start()
     good = there.launch_payload(there.launch_file("sh", "-c", f"echo > {there.spool / 'ran'}"))
@@ -170,6 +172,7 @@ def test_a_launch_reads_and_writes_in_the_jobs_folder_alone(there: World, what: 
         "launch_file": {"launch_file": str(away / "0.json")},
         "epoch_dir": {"epoch_dir": str(there.job_dir / "epochs" / ".." / ".." / ".." / ".." / "elsewhere" / "1")},
         "restart_dir": {"restart_dir": str(away)},
+        "calls": {"dmtcp": {"calls": "/tmp/x.so", "plugin": None, "compress": False, "options": []}},
         "plugin": {"dmtcp": {"plugin": "/tmp/x.so", "compress": False, "checksum": False, "options": []}},
         "a link out of the folder": {"epoch_dir": str(there.job_dir / "epochs" / "9")},
     }

@@ -30,7 +30,7 @@ REGISTRATION = {
 }
 REPORTS: list[dict[str, Any]] = [
     {"n": 1, "kind": "result", "seq": 17, "ok": True, "error": "", "data": {"pids": {"0": 4711}}},
-    {"n": 2, "kind": "rank-exit", "epoch": 1, "rank": 3, "code": 137, "memory": True, "refused": "inotify"},
+    {"n": 2, "kind": "rank-exit", "epoch": 1, "rank": 3, "code": 137, "memory": True},
     {
         "n": 3,
         "kind": "launch",

@@ -192,10 +192,10 @@ def test_a_shell_that_starts_programs_one_after_the_other_is_seen_after_two_ends
 @pytest.mark.parametrize(
     ("waited", "seen_at"),
     [
-        ([(1, 5), (2, 6), (4, 7), (5, 7), (8, 7)], [4, 5]),  # what prepares for something longer
-        ([(1, 5), (2, 5), (4, 6), (60, 6), (600, 7), (601, 7)], []),  # one in ten minutes
+        ([(1, 5), (2, 6), (4, 7), (5, 7), (8, 7)], [2, 4, 5]),  # what prepares for something longer
+        ([(1, 5), (2, 5), (60, 5), (100, 6), (600, 7), (601, 7)], []),  # one in ten minutes
         ([(1, 0), (2, 0), (4, 0), (60, 0)], []),
-        ([(60, 5), (120, 6), (180, 7), (181, 7), (240, 8)], [180, 181, 240]),  # one in half a minute
+        ([(60, 5), (120, 6), (180, 7), (181, 7), (240, 8)], [120, 180, 181, 240]),  # one in half a minute
     ],
 )
 def test_programs_that_follow_each_other_are_told_from_one_now_and_then(

@@ -116,6 +116,7 @@ async def test_what_a_launch_is_told(live: LiveWorld, installed: None) -> None:
     _job, payload = await launched(live)
     assert payload["engine"] == "dmtcp" and payload["home"] is True
     assert payload["dmtcp"] == {
+        "calls": str(live.manager.world.spool.root / "dmtcp" / "libejbcalls.so"),
         "plugin": None,
         "compress": "auto",
         "checksum": False,
@@ -157,7 +158,7 @@ async def test_who_says_that_it_is_no_mpi_program_is_believed(live: LiveWorld) -
 @pytest.mark.parametrize("engine", ["none", "application", "dmtcp"])
 async def test_what_only_moves_need_is_only_for_moves(live: LiveWorld, installed: None, engine: str) -> None:
     library = live.manager.world.spool.root / "dmtcp" / "libejbprogress.so"
-    library.parent.mkdir()
+    library.parent.mkdir(exist_ok=True)
     library.touch()
     payload = await told(live, engine=engine)
     if engine != "dmtcp":
@@ -171,7 +172,7 @@ async def test_what_only_moves_need_is_only_for_moves(live: LiveWorld, installed
 
 async def test_a_proved_plugin_is_handed_on_and_one_that_failed_is_not(live: LiveWorld, installed: None) -> None:
     folder = live.manager.world.spool.root / "dmtcp"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "libejbmove.so").touch()
     record = folder / "libejbmove.so.json"
     for trusted in (False, True):
@@ -279,7 +280,7 @@ async def test_a_place_holder_of_several_nodes_is_no_place_to_move_to(live: Live
 
 async def test_a_plugin_for_another_dmtcp_is_not_used(live: LiveWorld, installed: None) -> None:
     folder = live.manager.world.spool.root / "dmtcp"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "libejbmove.so").touch()
     built = {"version": "5.0", "library": "0badcafe", "machine": "x86_64"}
     (folder / "libejbmove.so.json").write_text(json.dumps({"trusted": True, **built}))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ejbd.errors import EjbError
 from ejbd.manager.jobspec import JobKind
 from ejbd.store.store import Store
 from tests.fakes.live import LiveWorld
@@ -114,13 +113,3 @@ async def test_a_shell_on_a_subjob_is_told_before_that_ends(live: LiveWorld) -> 
     await live.poll(end_s - AHEAD_S - live.clock.now)
     await live.work()
     assert sent(live, anchor.id) == [{"signal": 10, "epoch": None}]
-
-
-async def test_what_dmtcp_takes_for_itself_is_not_sent_to_what_runs_under_it(live: LiveWorld) -> None:
-    live.engines = ["application", "dmtcp", "none"]
-    await live.begin(f"{await live.submit()}.0")  # a worker that offers it
-    job = await live.submit(signal="USR2@60", engine="auto")
-    assert live.job(job).engine == "none"
-    assert live.job(await live.submit(signal="USR1@60", engine="auto")).engine == "dmtcp"
-    with pytest.raises(EjbError, match="DMTCP takes USR2"):
-        await live.submit(signal="USR2@60", engine="dmtcp")

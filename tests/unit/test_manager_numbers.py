@@ -100,14 +100,17 @@ async def test_j0_has_the_comment_of_its_job(live: LiveWorld) -> None:
 
 async def test_a_submission_that_is_refused_waits_for_no_reader(live: LiveWorld) -> None:
     await live.poll()
-    job = await numbered(live, refused=BatchError("no such account", transient=False))
+    live.batch.refuse = BatchError("no such account", transient=False)
+    job = await numbered(live, refused=live.batch.refuse)  # which is not asked before
     assert live.job(job).state == "failed"
+    await live.manager.number(job, 60.0)
+    assert live.job(job).number is None, "its submitter is told of the refusal, and squeue shows nothing"
     assert [(one.kind, one.state) for one in live.intents("submit") + live.intents("begin")] == [
         ("submit", "failed"), ("begin", "dropped")
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [("--begin=now+1hour",), ("--hold",)])
+@pytest.mark.parametrize("options", [("--begin=now+1hour",), ("--hold",), ("--deadline=now+1hour",)])
 async def test_what_begins_later_by_itself_waits_for_no_reader(live: LiveWorld, options: tuple[str, ...]) -> None:
     await live.poll()
     job = await numbered(live, *options)

@@ -18,6 +18,7 @@ from ejbd.core.walltime import format_walltime, parse_listed_walltime, parse_wal
         ("2:00:00", 7200),
         ("90:00", 5400),
         ("1-0", 86400),
+        ("1-", 86400),
         ("1-2", 93600),
         ("1-2:30", 95400),
         ("1-02:30:15", 95415),
@@ -30,7 +31,7 @@ def test_every_slurm_spelling(text: str, seconds: float) -> None:
     assert parse_walltime(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["UNLIMITED", "infinite", "Infinite", "0", "0:00", "00:00:00"])
+@pytest.mark.parametrize("text", ["UNLIMITED", "infinite", "Infinite", "0", "0:00", "00:00:00", "-5", "-0"])
 def test_unlimited_is_none(text: str) -> None:
     assert parse_walltime(text) is None
 
@@ -43,13 +44,12 @@ def test_unlimited_is_none(text: str) -> None:
             " ",
             "N/A",
             "NOT_SET",
-            "-1",
-            "-5",
             "1.5",
             "10m",
             "1h",
             "1:2:3:4",
-            "1-",
+            "-",
+            "-1-",
             "-1:00",
             "1-2-3",
             "::",

@@ -266,8 +266,8 @@ def test_a_list_is_ordered_by_its_columns_and_says_what_it_comes_to(
     runs(server, first, "4711", ["n1"], 8)
     text = shown(otto)
     assert names_in(text) == ["gamma", "Alpha", "beta"] and 'href="/web/jobs?queue=ordered&amp;sort=name"' in text
-    assert "3 jobs: 1 running on 8 processors, 2 waiting, 0 others." in text
-    assert "2 jobs: 1 running on 8 processors, 1 waiting, 0 others." in shown(ada)
+    assert "3 jobs: 1 running, 2 waiting, 0 others; 8 processors in use." in text
+    assert "2 jobs: 1 running, 1 waiting, 0 others; 8 processors in use." in shown(ada)
     ordered = shown(otto, sort="name", limit=2)
     assert names_in(ordered) == ["Alpha", "beta"] and 'aria-sort="ascending"' in ordered
     assert 'href="/web/jobs?queue=ordered&amp;sort=-name&amp;limit=2"' in ordered

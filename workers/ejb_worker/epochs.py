@@ -124,7 +124,6 @@ class EpochRun:
         self._attributes: Dict[str, Any] = {}
         self._stop_replies: List[Reply] = []
         self._stopping = False
-        self._refused: Dict[int, str] = {}
         self._ends = Ends(loop=loop, sure=sure, report=self._report_end)
 
     # `launch_s`: how long the launch took; `first_s`: of it, until its first rank was about to be started.
@@ -525,10 +524,7 @@ class EpochRun:
             self._observer.last_sample()
             if code and self._mpi is not None:
                 self._mpi.tell_if_refused(rank)
-            final = self._final_code(rank, code)
-            if final:
-                self._refused[rank] = self._engine.find_refusal(self._context, rank)
-            self._ends.tell(rank, final)
+            self._ends.tell(rank, self._final_code(rank, code))
         if not self.running:
             self._all_ended()
 
@@ -541,8 +537,6 @@ class EpochRun:
     def _report_end(self, rank: int, code: int, for_memory: bool) -> None:
         if not self._stopping:
             more: Dict[str, Any] = {"memory": True} if for_memory else {}
-            if self._refused.get(rank):
-                more["refused"] = self._refused[rank]
             for one in self._stands_for(rank):
                 self._report("rank-exit", epoch=self.epoch, rank=one, code=code, **more)
 

@@ -59,9 +59,10 @@ def confined(payload: Dict[str, Any], subjob: Subjob) -> None:
         subjob.inside(str(payload["launch_file"]), "launches")
         if payload.get("restart_dir") is not None:
             subjob.inside(str(payload["restart_dir"]), "epochs")
-        plugin = (payload.get("dmtcp") or {}).get("plugin")
-        if plugin is not None and not os.path.realpath(plugin).startswith(os.path.realpath(subjob.spool) + os.sep):
-            raise ValueError("%s is not in the spool" % plugin)
+        spool, told = os.path.realpath(subjob.spool) + os.sep, payload.get("dmtcp") or {}
+        for library in (told.get("calls"), told.get("plugin")):
+            if library is not None and not os.path.realpath(library).startswith(spool):
+                raise ValueError("%s is not in the spool" % library)
     except ValueError as error:
         raise LaunchError(str(error)) from None
 

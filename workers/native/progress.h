@@ -46,22 +46,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "next.h"
+
 #define EJB_MAX_WORKERS 16
 #define EJB_PROGRESS_ROUNDS 20
 #define EJB_LOOK_FROM 64 /* polls in vain, in one row, that are not looked at */
 #define EJB_LOOK_POLLS 2048 /* and those that are: some ms */
 #define EJB_CROWDED_NS INT64_C(1000000000)
 #define EJB_CROWDED_MOST 64 /* times that, where it is found again and again */
-
-/* The next definition of a function; looked up once each, by whichever thread is first (all find the same). */
-#define EJB_NEXT_NAMED(function, symbol) \
-  static __typeof__(function) *ejb_found; \
-  __typeof__(function) *real = __atomic_load_n(&ejb_found, __ATOMIC_RELAXED); \
-  if (!real) { \
-    real = (__typeof__(function) *)dlsym(RTLD_NEXT, symbol); \
-    __atomic_store_n(&ejb_found, real, __ATOMIC_RELAXED); \
-  }
-#define EJB_NEXT(function) EJB_NEXT_NAMED(function, #function)
 
 /* UCX is loaded with the MPI. Python loads an extension module, and with it MPI and UCX, out of sight of RTLD_NEXT (a
  * local scope); but the library that calls us has UCX among what it was linked to. */

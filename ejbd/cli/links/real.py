@@ -41,6 +41,15 @@ def ask(name: str, words: Sequence[str]) -> int | None:
     return subprocess.run([command, *words], check=False).returncode
 
 
+def hand_on(name: str, words: Sequence[str], given: bytes) -> int | None:
+    """As :func:`ask`; `given`: what was read of the standard input already."""
+    command = own_command(name)
+    if command is None:
+        return None
+    sys.stdout.flush()
+    return subprocess.run([command, *words], check=False, input=given or None).returncode
+
+
 ANSWER_WITHIN_S = 60.0  # Slurm's own commands try again for that long where the controller does not answer
 
 

@@ -282,7 +282,8 @@ def indices_of(text: str | None) -> set[int] | None:
 def listed(daemon: Client, most_ended: int | None, line: Line, *, all_users: bool = False) -> Iterator[JobView]:
     """Jobs that live and, as many as that, those that have ended, of the users and queues of a line.
 
-    Each of these may be a list. Without a user they are one's own, or those of `all_users`.
+    Each of these may be a list. Without a user they are one's own, or those of `all_users`. What the batch system never
+    took is none of its jobs.
     """
     wanted = {key: (line.value(key) or "").split(",") for key in _FILTERS if line.has(key)}
     if "user" in wanted:
@@ -292,7 +293,8 @@ def listed(daemon: Client, most_ended: int | None, line: Line, *, all_users: boo
         query["mine"] = "true"
     found = daemon.jobs(alive="true", **query)
     both = found if most_ended is None else chain(found, daemon.jobs(most_ended, alive="false", **query))
-    return (job for job in both if all(job[key] in values for key, values in wanted.items()))  # type: ignore[literal-required]
+    taken = (job for job in both if job["number"] is not None or job["state"] != JobState.FAILED)
+    return (job for job in taken if all(job[key] in values for key, values in wanted.items()))  # type: ignore[literal-required]
 
 
 def _user(word: str) -> str:

@@ -16,6 +16,7 @@ _TEST, _CLUSTERS, _QUIET = (
 
 _CLICKS_WRONG_LINE, _WRONG_LINE = 2, 255
 _REFUSALS = (Code.INVALID, Code.NOT_FOUND, Code.CONFLICT, Code.UNSUPPORTED, Code.BATCH_REFUSED)
+_UNREAD = (Code.INVALID, Code.UNSUPPORTED)
 _ALLOCATION = "allocation failure: "  # so a line of sbatch begins where it only tests
 _SUBMISSION = "sbatch: error: Batch job submission failed: "  # and so where it submits
 
@@ -56,9 +57,12 @@ def run(words: Sequence[str]) -> int:
         wrong_line = getattr(error, "exit_code", None) == _CLICKS_WRONG_LINE
         if not wrong_line and not (isinstance(error, EjbError) and error.code in _REFUSALS):
             raise
-        code = _refused_by_slurm(words, script.text)
-        if code is not None:
+        by_slurm = isinstance(error, EjbError) and error.code is Code.BATCH_REFUSED
+        code = _test_by_slurm(words, script.text, str(error) if by_slurm else "")
+        if code:
             return code
+        if code == 0 and (wrong_line or getattr(error, "code", None) in _UNREAD):
+            return _hand_to_slurm(words, script.text, error)
         if not wrong_line:
             raise
         error.show()  # type: ignore[attr-defined]
@@ -91,9 +95,18 @@ def _submit(line: list[str], cluster: str, silent: bool) -> int:
     return int(app(line, prog_name="ejb", standalone_mode=False) or 0)
 
 
-def _refused_by_slurm(words: Sequence[str], script: bytes) -> int | None:
-    """Whether sbatch itself would refuse the line: its exit code then, once it has said why. None: it would not, there
-    is none, or the line is none of its own."""
+def _hand_to_slurm(words: Sequence[str], script: bytes, error: Exception) -> int:
+    """What EJB cannot read, and Slurm can, is submitted as without EJB; the exit code."""
+    from ejbd.cli.links import real
+
+    said = str(getattr(error, "message", "") or error).rstrip(".")
+    print(f"sbatch: warning: EJB cannot read this, so that the job is Slurm's alone: {said}", file=sys.stderr)
+    return real.hand_on("sbatch", words, script) or 0
+
+
+def _test_by_slurm(words: Sequence[str], script: bytes, told: str) -> int | None:
+    """What sbatch itself would make of the line: 0, or its exit code once it has said why not. None: there is none, or
+    the line is none of its own. `told`: what it has said of the submission itself."""
     from ejbd.cli.links import real
     from ejbd.cli.links.scontrol import is_embedded
     from ejbd.cli.submission import sbatchwords
@@ -110,7 +123,11 @@ def _refused_by_slurm(words: Sequence[str], script: bytes) -> int | None:
         return None
     done = real.query("sbatch", [_TEST, *words], script.decode(errors="replace"))
     if done is None or not done.returncode:
-        return None
+        return None if done is None else 0
+    for words_before in told.split("; ")[:-1]:  # which sbatch does not say where it only tests
+        said = words_before.rpartition("(")[2].rpartition(": ")[2]
+        if said not in done.stderr:
+            sys.stderr.write(f"sbatch: error: {said}\n")
     sys.stderr.write(done.stderr.replace(_ALLOCATION, _SUBMISSION))
     return done.returncode
 

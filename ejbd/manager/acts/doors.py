@@ -63,7 +63,6 @@ OF_JOB: dict[type[Effect], Rule] = {
     fx.LeavesBeyond: leaving.leaves_beyond,
     fx.LeavesInTime: leaving.leaves_in_time,
     fx.Overruns: leaving.overruns,
-    fx.FeatureRefused: movability.refused,
     fx.ObstaclePassed: movability.passed,
     fx.ObstacleSeen: movability.seen,
     fx.CameToNothing: setbacks.came_to_nothing,

@@ -14,7 +14,7 @@ from ejbd.manager.facts.batchjob.numbers import number_of
 from ejbd.manager.facts.context import Context
 from ejbd.store import queries
 from ejbd.store.models import Intent, Job, Subjob
-from ejbd.store.states import IntentState
+from ejbd.store.states import IntentState, JobState
 from ejbd.store.transitions import INTENTS_TOPIC, wake
 from ejbd.wire.kinds import IntentKind, SubjobRole
 from ejbd.wire.numbers import batch_number
@@ -39,6 +39,12 @@ def settled(job: Job) -> str:
     """The number of a job, from now on, since it is about to be told: one of EJB's own where there is no other yet."""
     job.number = number_of(job)
     return job.number
+
+
+def told_number(job: Job) -> str:
+    """The same for a job's submitter. What the batch system refused goes by none: its submitter is told that."""
+    never_taken = JobState(job.state) is JobState.FAILED and job.number is None and job.start_s is None
+    return number_of(job) if never_taken else settled(job)
 
 
 def let_begin_later(ctx: Context, subjob: Subjob) -> None:

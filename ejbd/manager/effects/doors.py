@@ -182,15 +182,6 @@ class Overruns(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureRefused(Effect):
-    """A rank of `epoch` has failed, and DMTCP had refused it something: `what`, in words."""
-
-    epoch: Epoch
-    rank: int
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
 class ObstaclePassed(Effect):
     """What was seen in the ranks of `epoch` is gone. Where that comes and goes they are moved after a pause."""
 

@@ -23,7 +23,7 @@ from ejbd.store.models import Job
 log = structlog.get_logger(__name__)
 
 MOST_NAMES, FIND_S = 200_000, 20  # that one look for a user's files may take: names in folders, and seconds
-_BUILT_HERE = ("libejbmove.so", "libejbmove.so.json", "libejbprogress.so")  # by `ejb doctor`, for this site
+_BUILT_HERE = ("libejbmove.so", "libejbmove.so.json", "libejbprogress.so", "libejbcalls.so")  # for this site
 
 
 def uid_of(user: str) -> int:

@@ -165,6 +165,11 @@ class Spool:
         # LD_PRELOAD knows no quotes.
         return path if (self._site / "dmtcp" / path.name).exists() and not set(" :") & set(str(path)) else None
 
+    def calls_library(self) -> str | None:
+        """What every program under DMTCP loads, if it was built here (as the daemon began, or by `ejb doctor`)."""
+        path = self.root / "dmtcp" / "libejbcalls.so"
+        return str(path) if (self._site / "dmtcp" / path.name).exists() and not set(" :") & set(str(path)) else None
+
     def dmtcp_plugin_record(self) -> dict[str, Any]:
         """What was written down when the plugin was built: for which DMTCP, whether it is trusted and why not."""
         try:

@@ -73,17 +73,13 @@ class ResultReport(OneReport):
 
 
 class RankExitReport(OneReport):
-    """A rank ended by itself (`code` 128+signal for a signal).
-
-    `memory`: the kernel killed it for memory. `refused`: what its engine had not let it have.
-    """
+    """A rank ended by itself (`code` 128+signal for a signal). `memory`: the kernel killed it for memory."""
 
     kind: Literal["rank-exit"]
     epoch: Count
     rank: Count
     code: Code
     memory: bool = False
-    refused: Annotated[str, Field(max_length=255)] = ""
 
 
 class LaunchReport(OneReport):
@@ -263,8 +259,10 @@ class MpiLaunch(Wire):
 
 
 class DmtcpLaunch(Wire):
-    """How ranks run under DMTCP: the plugin (None: not to be restarted on several hosts), options of dmtcp_launch."""
+    """How ranks run under DMTCP: the library that answers for it where it would not, the plugin (None: not to be
+    restarted on several hosts), options of dmtcp_launch."""
 
+    calls: str | None
     plugin: str | None
     compress: bool | Literal["auto"]
     checksum: bool = False

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from ejbd.batch.base import Identity, SendsSignals
 from ejbd.core.timeline import PlannedTimeline
 from ejbd.manager.acts.carrying import run
-from ejbd.manager.acts.numbers import number_read, settled
+from ejbd.manager.acts.numbers import number_read, told_number
 from ejbd.manager.facts.batchjob import numbers
 from ejbd.manager.facts.tags import still_theirs
 from ejbd.manager.poll.poller import Poller
@@ -73,7 +73,7 @@ class JobRequests:
             if found is not None:
                 return found
             if not may_come or left <= 0:
-                return await self._store.write(lambda s: settled(queries.job(s, job_id)))
+                return await self._store.write(lambda s: told_number(queries.job(s, job_id)))
             await self._news.wait_for_events(newest, left)
 
     async def number_read(self, job_id: str) -> None:

@@ -139,8 +139,9 @@ def store(ctx: Context, submissions: Sequence[Submission]) -> list[Answer]:
         spec = replace(taken.spec, asked=None) if taken.elastic else taken.spec.passed_through()
         learned = submission.walltimes if taken.elastic == submission.elastic else None
         row = columns(taken, spec, submission.user, now, learned)
-        # What has a begin of its own begins late enough.
-        row["unread"] = submission.job.numbered and not _named(submission.job.spec, "--begin", "-b")
+        # What has a begin of its own begins late enough, and a later one may lie behind a deadline.
+        timed = _named(submission.job.spec, "--begin", "-b") or _named(submission.job.spec, "--deadline", "--deadline")
+        row["unread"] = submission.job.numbered and not timed
         reason = dependencies.waits_for(taken.waits_for) if taken.waits_for else ""
         jobs.append({"id": id, "state": JobState.RECEIVED, "incarnation": 1, "reason": reason, **row})
         told: dict[str, Any] = {"queue": taken.queue, "elastic": taken.elastic, "reason": taken.why}

@@ -69,7 +69,10 @@ class Submissions:
         self._under_way: dict[tuple[object, ...], asyncio.Future[tuple[str, ...]]] = {}
 
     async def submit(self, submission: Submission) -> Accepted:
-        """Store a job; durable when this returns. Before, the batch system is shown J0, or what is passed through."""
+        """Store a job; durable when this returns. Before, the batch system is shown J0, or what is passed through.
+
+        It is not where its number is waited for: the batch system's own answer comes with that.
+        """
         job = await self._files.at(submission.job, submission.user)
         submission = replace(submission, job=job)
         notes: tuple[str, ...] = ()
@@ -81,11 +84,11 @@ class Submissions:
                 walltimes = await asyncio.to_thread(walltimes_of, wanted)
                 submission = replace(submission, walltimes=walltimes, elastic=taken.elastic)
             if not taken.elastic and job.spec.asked is not None:
-                notes = await self._check(taken.spec, submission.user)
                 read = submission.job
+                notes = () if read.numbered else await self._check(taken.spec, submission.user)
                 alone = Reading(taken.spec, behind_batch_jobs=read.behind_batch_jobs, numbered=read.numbered)
                 submission = replace(submission, job=alone)
-            elif taken.elastic:
+            elif taken.elastic and not job.numbered:
                 try:
                     notes = await self._check_placeholder(taken, submission.user)
                 except BatchError:

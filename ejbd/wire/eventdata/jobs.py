@@ -95,8 +95,7 @@ class JobAlone(TypedDict):
 
 
 class NotMovable(TypedDict):
-    """`how`: seen (its program shows it), failed (it was tried), start, or node. With start it failed in its first
-    seconds, DMTCP had refused it something, and it is begun without. With node one of its nodes has no DMTCP."""
+    """`how`: seen (its program shows it), failed (it was tried), or node. With node one of its nodes has no DMTCP."""
 
     how: str
     reason: str

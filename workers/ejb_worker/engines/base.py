@@ -191,10 +191,6 @@ class Engine:
         """A rank has ended by itself: the code that counts, and what is to be said of it, in a sentence, or ""."""
         return code, ""
 
-    def find_refusal(self, epoch: EpochContext, rank: int) -> str:
-        """What the engine did not let a rank have that has failed, in words; "": nothing that it knows of."""
-        return ""
-
     def tell_progress(self, epoch: EpochContext, path: str) -> None:
         """Write down how far the ranks are, where the engine can see it and they do not tell it themselves."""
         return

@@ -7,6 +7,7 @@ images. What the home learns besides (a refusal, a missing image elsewhere) reac
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import glob
 import os
@@ -24,6 +25,9 @@ from .dmtcp_checkpoint import STATUS_PAUSE_S, DmtcpCheckpoint, images_of, settin
 from .dmtcp_obstacles import FEWEST_FILES, Turnover, describe_few_files, obstacle
 from .dmtcp_tools import PORT_FILE_TIMEOUT_S, Commander, clean, find_tools, library_sum, read_status, tools
 
+CHECKPOINT_SIGNAL = 16
+"""SIGSTKFLT, which no kernel sends and hardly a program knows. DMTCP's own choice, USR2, is many programs' own."""
+
 
 class DmtcpEngine(Engine):
     name = "dmtcp"
@@ -39,6 +43,8 @@ class DmtcpEngine(Engine):
         plugin = settings.get("plugin")
         if plugin is not None:
             _check_plugin(str(plugin))
+        if settings.get("calls") is not None:
+            _check_calls(str(settings["calls"]))
         if epoch.restart_dir is not None:
             generation = images.Generation(epoch.restart_dir)
             generation.check(epoch.launched, tools().version)
@@ -125,9 +131,6 @@ class DmtcpEngine(Engine):
         said = log.read_last_words(epoch, rank) if code == self.gave_up else ""
         return code, "DMTCP has ended rank %d: %s" % (rank, said) if said else ""
 
-    def find_refusal(self, epoch: EpochContext, rank: int) -> str:
-        return log.find_refusal(epoch, rank)
-
     def obstacle(self, epoch: EpochContext) -> str:
         if _has_few_files(epoch):
             return "each rank %s" % describe_few_files(epoch.most_files)
@@ -205,8 +208,11 @@ class DmtcpEngine(Engine):
         settings = settings_of(epoch)
         words = [tools().path("dmtcp_launch"), *self._common(epoch, name)]
         words.append("--gzip" if epoch.state["compress"].get("on") else "--no-gzip")
-        if settings.get("plugin") is not None:
-            words += ["--with-plugin", str(settings["plugin"])]
+        libraries = [str(settings[kind]) for kind in ("calls", "plugin") if settings.get(kind) is not None]
+        if libraries:
+            words += ["--with-plugin", ":".join(libraries)]
+        if settings.get("calls") is not None:
+            words += ["--ckpt-signal", str(CHECKPOINT_SIGNAL)]
         words += [str(option) for option in settings.get("options", [])]
         env = clean(env)
         if epoch.launcher:
@@ -280,6 +286,15 @@ def _check_program(program: str, path: str, cwd: str) -> None:
 def _own_ranks(epoch: EpochContext) -> List[int]:
     """Those that this worker starts itself."""
     return [0] if epoch.launcher else [int(entry["rank"]) for entry in epoch.payload["ranks"]]
+
+
+def _check_calls(path: str) -> None:
+    """Each rank would end where it begins, with words of the linker's. Raises EngineError."""
+    try:
+        ctypes.CDLL(path)
+    except OSError as error:
+        why = "EJB's library for DMTCP cannot be used on this node: %s; run `ejb doctor --build-plugin` on one"
+        raise EngineError(why % error) from None
 
 
 def _check_plugin(path: str) -> None:

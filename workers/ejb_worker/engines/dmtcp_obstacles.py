@@ -24,11 +24,18 @@ FEWEST_FILES = 1024
 """DMTCP keeps descriptors from 821 on for itself, and ends what it restarts with a limit below 1024."""
 LIBRARY = "libdmtcp.so"
 _NOT_YET = ("dmtcp_launch", "dmtcp_restart", "mtcp_restart")
+_ANONYMOUS = re.compile(r"^(?:anon_inode:\[?|(?=pidfd:))(\w[\w-]*)")
+_BROUGHT_BACK = ("eventfd", "eventpoll", "signalfd")
 _SEEN_AS_FILES = {
-    "anon_inode:[timerfd]": "a timer of timerfd_create",
-    "anon_inode:[io_uring]": "an io_uring",
-    "anon_inode:[userfaultfd]": "a userfaultfd",
+    "timerfd": "a timer of timerfd_create",
+    "io_uring": "an io_uring",
+    "userfaultfd": "a userfaultfd",
+    "pidfd": "a pidfd",
+    "inotify": "an inotify",
+    "perf_event": "an event of perf_event_open",
 }
+# Of one that sends its signal to a thread DMTCP keeps the number that this thread has until its restart.
+_THREAD_TIMER = re.compile(r"^notify: \w+/tid\.", re.MULTILINE)
 
 
 class Process(NamedTuple):
@@ -84,7 +91,7 @@ def obstacle(ranks: Dict[int, int], *, held: bool = True, turnover: "Optional[Tu
     for rank, root in sorted(ranks.items()):
         mine = family(root, known)
         why = _main_threads(mine) or (_not_held(mine) if held else "") or _limits(mine)
-        why = why or _open_files(mine) or _shared_memory(mine) or _inherited(mine)
+        why = why or _open_files(mine) or _timers(mine) or _shared_memory(mine) or _inherited(mine)
         why = why or (turnover.look(mine) if turnover is not None else "")
         if why:
             return "rank %d %s" % (rank, why)
@@ -97,13 +104,13 @@ class Turnover:
     """
 
     def __init__(self) -> None:
-        self._waited: Dict[int, int] = {}
+        self._waited: Dict[int, int] = {}  # of each process; what ended before the first look counts as one end
         self._ends_s: Dict[int, List[float]] = {}  # when the last two looks were made that saw an end
 
     def look(self, mine: List[Process], now_s: Optional[float] = None) -> str:
         now_s = time.monotonic() if now_s is None else now_s
         for one in mine:
-            if self._waited.setdefault(one.pid, one.waited) != one.waited:
+            if self._waited.get(one.pid, 0) != one.waited:
                 self._waited[one.pid] = one.waited
                 self._ends_s[one.pid] = [*self._ends_s.get(one.pid, [])[-1:], now_s]
         for one in mine:
@@ -227,8 +234,10 @@ def _targets(pid: int) -> Dict[int, str]:
 def _open_files(mine: List[Process]) -> str:
     for one in mine:
         for fd, target in sorted(_targets(one.pid).items()):
-            if target in _SEEN_AS_FILES:
-                return "has %s, which DMTCP does not bring back" % _SEEN_AS_FILES[target]
+            anonymous = _ANONYMOUS.match(target)
+            if anonymous and anonymous.group(1) not in _BROUGHT_BACK:
+                kind = anonymous.group(1)
+                return "has %s, which DMTCP does not bring back" % _SEEN_AS_FILES.get(kind, "a descriptor of " + kind)
             if target.startswith("/memfd:"):
                 return "has a file in memory open (memfd_create), which DMTCP does not bring back: %s" % target
             if target.startswith(("/dev/pts/", "/dev/ptmx")) and fd > 2:
@@ -237,6 +246,17 @@ def _open_files(mine: List[Process]) -> str:
                 return "has a temporary file that never had a name, which DMTCP does not bring back: %s" % target
             if target.startswith("/dev/shm/") and not target.startswith("/dev/shm/sem."):
                 return "has POSIX shared memory open, and DMTCP does not bring its descriptor back: %s" % target
+    return ""
+
+
+def _timers(mine: List[Process]) -> str:
+    for one in mine:
+        try:
+            with open("/proc/%d/timers" % one.pid, encoding="ascii", errors="replace") as timers:
+                if _THREAD_TIMER.search(timers.read(LONGEST_MAPS)):
+                    return "has a timer that wakes a thread, which DMTCP does not bring back"
+        except OSError:
+            continue  # it has ended, or the kernel has no such file
     return ""
 
 

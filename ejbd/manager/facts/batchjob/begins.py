@@ -2,7 +2,8 @@
 
 Of an evolving job, or of a chain of place holders, that is kept with the job. No job begins before its number was
 printed and read, either: tools make the folder of its output by that. The batch system is told to let it begin later
-(:data:`UNREAD_S`), and to let it begin now once it was read, or after :data:`READ_S` at the latest.
+(:data:`UNREAD_S`), and to let it begin now once it was read, or after :data:`READ_S` at the latest. A job with a begin
+or a deadline of its own keeps that instead.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from ipaddress import ip_address
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +28,6 @@ from ejbd.manager.facts.placing.appprofile import programs_of
 from ejbd.manager.facts.placing.mpi import Profile, linked_with, mpi_of_launch, profile_named
 from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
-from ejbd.options.signals import USR2, EndSignal
 from ejbd.plugins.engines import site_engines
 from ejbd.profiles.profile import Match
 from ejbd.store.models import Event, Job, Worker
@@ -48,23 +46,24 @@ _STARTERS = SimpleNamespace(  # programs that start others, and have those of al
         )
     )
 )
-_EMPTY = ("-", "-i", "--ignore-environment")  # of `env`
 ON_LOOPBACK = {"OMPI_MCA_oob_tcp_if_include": "127.0.0.0/8", "OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8"}
 DMTCP_GAVE_UP = 99  # the exit code of a process that DMTCP itself ended: its coordinator died, an assertion failed
 
 
 def offered(ctx: Context, user: str) -> str:
-    """Why a user's jobs cannot be checkpointed by DMTCP, or "" if they can: each of the latest workers offers it.
+    """Why a user's jobs cannot be checkpointed by DMTCP, or "" if they can: each of the latest workers offers it, and
+    EJB's library is there, without which DMTCP refuses programs what they have elsewhere.
 
     While none of the user's workers has been seen, those of administrators (`admins`) count, which the operator trusts.
     Without any it is the daemon's own PATH that is looked at. Where that is wrong the first ranks find out, and go on
     without DMTCP (ejbd.manager.rules.placements.movability).
     """
     if _known_offers(ctx, user):
-        return nodes_without_dmtcp(ctx, user)
-    if not _on_path(os.environ.get("PATH", os.defpath), int(time.monotonic() / LOOK_AGAIN_S)):
+        if without := nodes_without_dmtcp(ctx, user):
+            return without
+    elif not _on_path(os.environ.get("PATH", os.defpath), int(time.monotonic() / LOOK_AGAIN_S)):
         return f"dmtcp_launch is not on PATH (it comes from {DMTCP_SOURCE})"
-    return ""
+    return "" if ctx.hands.own.calls_library() else "EJB's library for DMTCP was not built (ejb doctor --build-plugin)"
 
 
 def nodes_without_dmtcp(ctx: Context, user: str, nodes: Sequence[str] | None = None) -> str:
@@ -121,17 +120,10 @@ def choose_engine(ctx: Context, spec: JobSpec, user: str) -> tuple[str, str]:
             hint = "say engine=application where the program writes its own state, or engine=none"
             raise EjbError(Code.UNSUPPORTED, "DMTCP does not bring back what a program has on a GPU", hint=hint)
         return "none", "engine none: DMTCP does not bring back what a program has on a GPU"
-    if spec.signal and EndSignal.read(spec.signal).number == USR2:
-        hint = "let --signal be another one, or say engine=none"
-        if spec.engine == "dmtcp":
-            raise EjbError(Code.UNSUPPORTED, "DMTCP takes USR2 for itself, which --signal is to send", hint=hint)
-        return "none", "engine none: DMTCP takes USR2 for itself, which --signal is to send"
     own = next((words for words in programs_of(spec) if spec.engine == "auto" and matches(_STARTERS, words)), None)
     if own:
         name = own[2] if own[1:2] == ["-m"] else own[0].rpartition("/")[2]
         return "none", f"engine none: {name} has processes and connections of its own, which DMTCP does not bring back"
-    if spec.engine == "auto" and any(_begins_bare(words) for words in programs_of(spec)):
-        return "none", "engine none: `env -i` takes from the program what DMTCP has put into its environment"
     why = offered(ctx, user)
     if spec.engine == "dmtcp" and why:
         raise EjbError(Code.UNSUPPORTED, f"engine dmtcp cannot be used: {why}", hint="ejb doctor tells what is there")
@@ -148,11 +140,6 @@ def choose_engine(ctx: Context, spec: JobSpec, user: str) -> tuple[str, str]:
             else ": it is on the daemon's PATH, and no worker was seen yet"
         )
     return "dmtcp", chosen + moved if spec.engine == "auto" or split else ""
-
-
-def _begins_bare(words: Sequence[str]) -> bool:
-    """Whether a program is begun with an empty environment, which DMTCP's library does not survive."""
-    return any(one.rpartition("/")[2] == "env" and other in _EMPTY for one, other in pairwise(words))
 
 
 def check_mpi(settings: Settings, spec: JobSpec) -> None:
@@ -248,6 +235,7 @@ def launch_settings(
         if restart_from is not None:  # what it was started with is in its images
             plugin = node_limit.plugin_of(world, restart_from)
         told["dmtcp"] = {
+            "calls": world.spool.calls_library(),
             "plugin": plugin,
             "compress": "auto" if settings.dmtcp_compress == "auto" else settings.dmtcp_compress == "on",
             "checksum": settings.dmtcp_checksum,

@@ -16,8 +16,8 @@ from ejbd.store.models import Epoch, Event, Subjob
 from ejbd.store.states import EpochState, JobState, SubjobState
 from ejbd.wire.kinds import EventKind, OperationKind
 
-SEEN, FAILED, START, NODE = "seen", "failed", "start", "node"  # how it became known that a job cannot be moved
-FIRST_S = 30.0  # what a program has done in this time may be done twice, where DMTCP refused it something
+SEEN, FAILED, NODE = "seen", "failed", "node"  # how it became known that a job cannot be moved
+FIRST_S = 30.0  # of a program that ends so early DMTCP may be the cause
 
 
 EARLY_S = 60.0  # what a rank has done in this time is little to lose
@@ -42,19 +42,11 @@ class ToldMovability(TypedDict):
     why: str
 
 
-def may_begin_without(world: JobWorld, epoch: Epoch) -> bool:
+def is_beginning(world: JobWorld, epoch: Epoch) -> bool:
     """Whether the ranks of an epoch are in their first seconds, under a DMTCP that their user did not ask for."""
     if world.spec.engine != "auto" or epoch.restart_from is not None or runs_under(world, epoch) != "dmtcp":
         return False
     return world.ctx.now - (epoch.running_s if epoch.running_s is not None else world.ctx.now) <= FIRST_S
-
-
-def begins_without(world: JobWorld, epoch: Epoch) -> bool:
-    """Whether an epoch that has failed is begun once more without DMTCP, which had refused its program something.
-
-    An exit code alone is the program's own: run again it would do twice what it has done.
-    """
-    return may_begin_without(world, epoch) and ways_known(world)[-1:] == [START]
 
 
 def ways_known(world: JobWorld) -> list[str]:

@@ -27,7 +27,7 @@ from ejbd.manager.rules.placements.generations import (
     is_proved,
     restored_for_s,
 )
-from ejbd.manager.rules.placements.setbacks import end_if_time_is_up, fail_epoch, start_over
+from ejbd.manager.rules.placements.setbacks import end_if_time_is_up, fail_epoch
 from ejbd.store.models import Epoch, Launch
 from ejbd.store.states import EpochState
 from ejbd.wire.kinds import EpochCode, EventKind, OperationKind
@@ -89,10 +89,6 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         alone = go_on_alone(world, epoch)
         if alone and len(codes) < epoch.size:
             return False
-        if moving.begins_without(world, epoch):
-            why = f"rank {rank} ended with code {code}, and {world.job.not_movable}: it is begun once more without"
-            yield from start_over(world, epoch, why)
-            return True
         if came_apart(world, epoch):
             late_s = came_up_after_s(world, epoch)
             why = f"rank {rank} ended with code {code}, in a launch that came up everywhere after {late_s:.0f} s only"
@@ -103,7 +99,7 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
             yield StopRanks(epoch)
         moved = f", {since:.0f} s after it was moved" if epoch.restart_from is not None and since < within_s else ""
         why = f"rank {rank} ended with code {code}{moved}"
-        if moving.may_begin_without(world, epoch):
+        if moving.is_beginning(world, epoch):
             why += ", in its first seconds under DMTCP (where it runs alone, `--engine none` is without it)"
         yield MoveEpoch(epoch, EpochState.FAILED, reason=why, code=EpochCode.RANK_FAILED)
         code = max(launch_code(world, epoch, *each) for each in (bad if alone else bad[:1]))
@@ -112,7 +108,6 @@ def ranks_over(world: JobWorld, epoch: Epoch) -> Effects[bool]:
         yield MoveEpoch(epoch, EpochState.ENDED)
     else:
         return False
-    yield from movability.learn_of_beginning(world, epoch, code)
     yield Rate(world.job, 0.0)
     if launch is not None:
         yield note(launch, exit_code=code)

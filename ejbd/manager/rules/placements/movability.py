@@ -23,13 +23,10 @@ from ejbd.manager.facts.pauses import pause_s
 from ejbd.manager.facts.placing.checkpointing import nodes_without_dmtcp
 from ejbd.manager.facts.placing.movability import (
     FAILED,
-    FIRST_S,
     NODE,
     PROVED_FAILURES,
     SEEN,
-    START,
     may_begin_anew,
-    may_begin_without,
     moves_failed,
     proved,
     runs_under,
@@ -122,31 +119,6 @@ def begins_where(world: JobWorld, nodes: Sequence[str], restart_from: int | None
     why = nodes_without_dmtcp(world.ctx, job.user, nodes)
     if why:
         yield from _tell_not_movable(world, NODE, why)
-
-
-# -- programs that do not even begin under DMTCP -----------------------------------------------------------------------
-
-
-def refused(world: JobWorld, epoch: Epoch, rank: int, what: str) -> Effects[None]:
-    """A rank has failed, and DMTCP had refused it something: the launch begins once more, without DMTCP. Its end then
-    tells whether that was to blame."""
-    if may_begin_without(world, epoch) and START not in ways_known(world):
-        yield from _tell_not_movable(world, START, f"rank {rank} asked for {what}, which DMTCP does not let it have")
-
-
-def learn_of_beginning(world: JobWorld, epoch: Epoch, code: int) -> Effects[None]:
-    """The ranks of an epoch are over. One that begins once more tells whether its program begins under DMTCP."""
-    job, now = world.job, world.ctx.now
-    if job.engine != "dmtcp" or not job.not_movable or runs_under(world, epoch) == "dmtcp":
-        return
-    if ways_known(world)[-1:] != [START]:
-        return
-    if code and now - (epoch.running_s if epoch.running_s is not None else now) <= FIRST_S:
-        yield note(
-            job, not_movable=""
-        )  # the program's own failure, and what the script launches next may be another one
-        return
-    yield from _keep(world, FAILED, job.not_movable)
 
 
 # -- where it can be ---------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from ejbd.manager.effects import (
     Effects,
     EndIfTimeIsUp,
     Evolve,
-    FeatureRefused,
     Flush,
     In,
     Insert,
@@ -293,9 +292,6 @@ def _take(world: JobWorld, worker: Worker, report: dict[str, Any]) -> Effects[No
         if report.get("memory"):
             yield NoteMemory(worker, int(report["epoch"]), int(report["rank"]))
         yield from _rank_exits(world, worker, int(report["epoch"]), {str(report["rank"]): int(report["code"])})
-        live = world.live_epoch
-        if report.get("refused") and live is not None and live.number == report["epoch"]:
-            yield FeatureRefused(live, int(report["rank"]), str(report["refused"]))
     elif kind == "launch":
         yield from _launch(world, worker, report)
     elif kind == "launch-cancel":
