@@ -351,7 +351,7 @@ class SlurmBatch:
         numbers = tuple(commands.checked_ids(ids))
         squeue = Squeue(new_separator(), ids=numbers, own_uid=own_uid, timeout_s=self._timeout_s)
         result = await self.commands.run(squeue.argv(), timeout_s=squeue.timeout_s)
-        if result.code != 0:
+        if result.code != 0 or refusals.unknown_column(result):
             if "invalid job id" in result.stderr.lower():
                 return [], 0
             raise refusals.refusal(result, "list jobs")
@@ -509,7 +509,7 @@ class SlurmBatch:
         """What a command answers. `more`: of the environment. Raises BatchError in the words of a refusal."""
         environment = {**self.commands.environment, **more} if more else None
         result = await self.commands.run(argv, timeout_s=timeout_s, stdin=stdin, environment=environment)
-        if result.code != 0:
+        if result.code != 0 or refusals.unknown_column(result):
             raise refusals.refusal(result, doing)
         return result.stdout
 
