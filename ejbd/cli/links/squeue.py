@@ -57,7 +57,7 @@ _SLURMS_FILTERS = {"account": "account", "qos": "qos", "licenses": "licenses", "
 class Column(NamedTuple):
     """A field of the line that is printed.
 
-    `key`: as Slurm is asked for it; `name`: in small letters, "" where this version of Slurm, or EJB, has no such field.
+    `key`: as Slurm is asked for it. `name`: in small letters, "" where this version of Slurm has no such field.
     """
 
     key: str
