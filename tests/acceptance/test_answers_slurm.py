@@ -103,7 +103,7 @@ def test_each_field_has_slurms_value(site: Site, cluster: SlurmCluster, answers:
     ids = [site.submit(SCRIPT, env=home, overrides={"elastic": how}) for how in ("off", "on")]
     passed, elastic = (str(site.daemon.wait(id, timeout_s=LASTS_S)["number"]) for id in ids)
     until(lambda: cluster.states().get(plain) == "FAILED", "the job of sbatch did not end", LASTS_S)
-    known = "".join(answers.plain("sacct", "--helpformat")).split()
+    known = " ".join(answers.plain("sacct", "--helpformat")).split()
     of_sacct = ("sacct", "--parsable2", "--delimiter=\x1f", f"--format={','.join(known)}", "--jobs")
     short = ("sacct", "-n", "-P", "-o", "JobIDRaw,JobName,WorkDir", "-j")
 
@@ -131,7 +131,7 @@ def test_each_field_has_slurms_value(site: Site, cluster: SlurmCluster, answers:
 
 def test_headings_and_widths_are_those_of_the_sites_slurm(answers: Answers) -> None:
     """Of every field that its version has, and of a name that no version has; also where no job is listed."""
-    known = "".join(f"{line} " for line in answers.plain("sacct", "--helpformat")).split()
+    known = " ".join(answers.plain("sacct", "--helpformat")).split()
     line = ("sacct", "--jobs=999999", f"--format={','.join(known)}")
     assert answers.ours(*line)[:2] == answers.plain(*line)[:2]
     letters = ("--jobs=999998,999999", "--format", "\x1f".join(f"%{one}" for one in BY_LETTER))
@@ -141,7 +141,7 @@ def test_headings_and_widths_are_those_of_the_sites_slurm(answers: Answers) -> N
 
 
 def test_the_tables_have_every_name_of_the_sites_slurm(answers: Answers) -> None:
-    known = "".join(f"{line} " for line in answers.plain("sacct", "--helpformat")).split()
+    known = " ".join(answers.plain("sacct", "--helpformat")).split()
     assert set(known) <= set(SACCT)
     try:
         named = {name.lower() for name in "\n".join(answers.plain("squeue", "--helpFormat")).split()}
