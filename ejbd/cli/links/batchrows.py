@@ -99,8 +99,8 @@ def ask_sacct_widths(asked: Sequence[str]) -> dict[str, int]:
     heading, rule = done.stdout.split("\n")[:2]
     widths, at = {}, 0
     for name, line in zip(asked, rule.split(), strict=False):
-        is_left = heading[at] != " " and heading[at + len(line) - 1] == " "
-        widths[name] = -len(line) if is_left else len(line)
+        cell = heading[at : at + len(line)].ljust(len(line))
+        widths[name] = -len(line) if cell[:1] != " " and cell.endswith(" ") else len(line)
         at += len(line) + 1
     return widths
 
