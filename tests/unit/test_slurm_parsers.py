@@ -230,7 +230,8 @@ def test_workers_are_told_what_the_sites_srun_hands_on(text: str, limits: list[s
     assert (commands.is_nice_propagated(config), commands.has_preemption(config)) == (nice, warns)
     folder = Path("/spool")
     request = WorkerScript("python3", folder / "worker.pyz", folder, folder / "exit")
-    script = worker_script(request, 30, found, nice=nice, warns=warns)
+    script = worker_script(request, 30, found, nice=nice, warns=warns, srun="/opt/slurm/bin/srun")
+    assert "\nsrun=/opt/slurm/bin/srun\n" in script and 'exec "$srun" --quiet' in script
     assert f" --propagate {','.join(limits) or 'none'}{' --propagate-nice yes' if nice else ''}" in script
     assert (" --warns yes" in script) is warns
 
@@ -243,6 +244,14 @@ def test_windows_from_the_recording() -> None:
     assert windows(view, "batch", NOW).available(540) == 11
     assert windows(view, "batch", NOW).available(600) == 0
     assert windows(view, "whole", NOW).available(540) == 8
+
+
+@pytest.mark.parametrize("told", ["OverSubscribe=EXCLUSIVE", "Exclusive=NODE OverSubscribe=NO", "Exclusive=TOPO"])
+def test_a_partition_that_gives_out_whole_nodes(told: str) -> None:
+    """Since 26.05 in a word of its own."""
+    text = NODES_TEXT.replace("OverSubscribe=NO", told).replace("OverSubscribe=EXCLUSIVE", told)
+    queues = SHOW_NODES.parse(text).queues
+    assert {queue.processor_quantum for queue in queues} == {4}
 
 
 def test_select_linear_gives_out_whole_nodes_everywhere() -> None:
@@ -674,7 +683,9 @@ def test_exit_files(tmp_path: Path) -> None:
 
 def test_an_ordinary_command_is_quoted() -> None:
     processors = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
-    assert rigid_command(["./a b", "$x", "-n"], 16) == f"srun {processors} -- './a b' '$x' -n"
+    find, command = rigid_command(["./a b", "$x", "-n"], 16, "/opt/slurm 2/srun").rsplit("\n", 1)
+    assert find == "srun='/opt/slurm 2/srun'\n[ -x \"$srun\" ] || srun=srun"
+    assert command == f"\"$srun\" {processors} -- './a b' '$x' -n"
     with pytest.raises(ValueError, match="no command"):
         rigid_command([], 1)
 

@@ -7,6 +7,7 @@ import math
 import os
 import pwd
 import resource
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -473,10 +474,14 @@ class SlurmBatch:
             commands.propagated_limits(config),
             nice=commands.is_nice_propagated(config),
             warns=commands.has_preemption(config),
+            srun=self._srun(),
         )
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
-        return script.rigid_command(argv, processors)
+        return script.rigid_command(argv, processors, self._srun())
+
+    def _srun(self) -> str:
+        return shutil.which("srun", path=self.commands.environment["PATH"]) or "srun"
 
     async def mailing(self) -> Mailing:
         config = await self.config()
