@@ -30,6 +30,8 @@ _ONE_OF = (  # Slurm writes one of these
     {"PriorityWeightFairShare", "PriorityWeightFairshare"},
 )
 
+_OF_PRIORITIES = ("PriorityWeight", "PriorityFlags", "FairShare")  # written for priority/multifactor alone
+
 _NODE_NEEDS = ("CPUAlloc", "CPUTot", "RealMemory", "AllocMem", "State", "ThreadsPerCore", "Partitions", "Gres")
 _PARTITION_NEEDS = ("Default", "DefaultTime", "MaxTime", "OverSubscribe", "PriorityTier", "State")
 _FIELD = re.compile(r"(?:^| )([A-Za-z][\w:/]*)=([^ ]*)")
@@ -52,9 +54,10 @@ class ShowJobStates:
 
 def missing_settings(config: Mapping[str, str]) -> list[str]:
     """Names that `scontrol show config` does not have here."""
-    either = set().union(*_ONE_OF)
-    missing = [name for name in SETTINGS - either if name not in config]
-    return sorted(missing) + ["/".join(sorted(names)) for names in _ONE_OF if not names & set(config)]
+    groups = [*_ONE_OF, *({name} for name in SETTINGS - set().union(*_ONE_OF))]
+    if not config.get("PriorityType", "priority/multifactor").endswith("multifactor"):
+        groups = [names for names in groups if not any(name.startswith(_OF_PRIORITIES) for name in names)]
+    return sorted("/".join(sorted(names)) for names in groups if not names & set(config))
 
 
 def unknown_listing(text: str) -> list[str]:

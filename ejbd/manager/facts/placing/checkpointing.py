@@ -206,10 +206,9 @@ def spread(launcher: dict[str, Any] | None, seats: Sequence[Seat], workers: Sequ
         return {}
     names = {worker.id: f"ejb-w{number}" for number, worker in enumerate(workers, 1)}
     hosts = [names[seat.worker] for seat in sorted(seats)]
-    addresses = [worker.address for worker in workers]
+    shares = len({worker.address for worker in workers}) < len(workers)
     return {
-        worker.id: {**launcher, "host": names[worker.id], "hosts": hosts, "shares": addresses.count(worker.address) > 1}
-        for worker in workers
+        worker.id: {**launcher, "host": names[worker.id], "hosts": hosts, "shares": shares} for worker in workers
     }
 
 
