@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 
 from ejbd.accounting.sacct import COMMAND
 from ejbd.batch.slurm import associations, charging, commands, drift, mpi, privacy, siterules
@@ -35,10 +36,15 @@ SEPARATOR = "|qz|"
 BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
 """The first second of a recording."""
 USER, HOST = "root", "head"
-QUICK = "SlurmdTimeout=2\nMessageTimeout=2\n"  # a lost node is noticed in seconds
+QUICK = "SlurmdTimeout=5\nMessageTimeout=2\n"  # a lost node is noticed in seconds
 MORE = QUICK + "AccountingStorageEnforce=associations,limits,qos\nAccountingStoreFlags=job_comment\n"
 MORE += "PriorityType=priority/multifactor\nPriorityWeightFairshare=1000\nPriorityWeightAge=10\n"
 SLEEP = "sleep 600"
+
+
+class _Command(Protocol):
+    def argv(self) -> list[str]: ...
+
 
 REFUSED: Mapping[str, Sequence[str]] = {
     "partition": ("sbatch", "--partition=nowhere", "--wrap=true"),
@@ -137,7 +143,7 @@ def _play(cluster: SlurmCluster) -> dict[str, str]:
     ids["odd\n9|RUNNING|0|batch"] = submit("odd\n9|RUNNING|0|batch", "--qos=ejb")
     ids["array"] = submit("array", "--array=1-4%1")
     ids["suspended"] = submit("suspended", "--ntasks=1")
-    _until(cluster, ids, {name: "RUNNING" for name in ("running", "suspended")})
+    _until(cluster, ids, dict.fromkeys(("running", "suspended"), "RUNNING"))
     cluster.run("scontrol", "suspend", ids["suspended"])
     ids["held"] = submit("held", "--hold")
     ids["behind"] = submit("behind", f"--dependency=afterok:{ids['running']}")
@@ -192,7 +198,7 @@ def _ask(cluster: SlurmCluster, ids: Mapping[str, str]) -> dict[str, str]:
         "sinfo": cluster.run("sinfo", "--noheader", "--format=%P %C %c"),
         "history": cluster.run(*COMMAND.split(), "-j", ",".join([*ids.values()][:6])),
     }
-    asked = {
+    asked: dict[str, _Command] = {
         "squeue": Squeue(SEPARATOR),
         "dependencies": commands.Dependencies(SEPARATOR),
         "config": commands.ShowConfig(),

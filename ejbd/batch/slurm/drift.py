@@ -15,13 +15,14 @@ from ejbd.core.view import BatchState
 
 Check = tuple[str, bool, str]
 
-SETTINGS = frozenset(
-    """AccountingStorageEnforce AccountingStorageType ClusterName DefMemPerCPU DefMemPerNode DependencyParameters
+_SETTINGS = """
+    AccountingStorageEnforce AccountingStorageType ClusterName DefMemPerCPU DefMemPerNode DependencyParameters
     FairShareDampeningFactor KillWait MailDomain MailProg MaxMemPerCPU MaxMemPerNode MinJobAge PreemptType PriorityFlags
     PriorityType PriorityWeightAge PriorityWeightFairShare PriorityWeightFairshare PrivateData PropagatePrioProcess
     PropagateResourceLimits PropagateResourceLimitsExcept SLURM_VERSION SchedulerParameters SchedulerType SelectType
-    SelectTypeParameters SlurmUser""".split()
-)
+    SelectTypeParameters SlurmUser
+"""
+SETTINGS = frozenset(_SETTINGS.split())
 """Every setting that EJB reads of `scontrol show config`."""
 
 _ONE_OF = (  # Slurm writes one of these
@@ -36,7 +37,10 @@ _NODE_NEEDS = ("CPUAlloc", "CPUTot", "RealMemory", "AllocMem", "State", "Threads
 _PARTITION_NEEDS = ("Default", "DefaultTime", "MaxTime", "OverSubscribe", "PriorityTier", "State")
 _FIELD = re.compile(r"(?:^| )([A-Za-z][\w:/]*)=([^ ]*)")
 _FREE_TEXT = re.compile(r" (?:Reason|Comment|Extra)=.*")
-_SHARING = re.compile(r"NO|EXCLUSIVE|(?:YES|FORCE)(?::[0-9]+)?")
+_WORDS = {  # of a partition
+    "OverSubscribe": re.compile(r"NO|EXCLUSIVE|(?:YES|FORCE)(?::[0-9]+)?"),
+    "Exclusive": re.compile(r"NO|NODE|USER|TOPO"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,11 @@ def unknown_listing(text: str) -> list[str]:
         found |= dict.fromkeys(f"no {name} of a {kind}" for name in needs if name not in fields)
         if kind == "node":
             found |= dict.fromkeys(f"node state {word}" for word in states.unknown_node_words(fields.get("State", "")))
-        elif not _SHARING.fullmatch(fields.get("OverSubscribe", "NO")):
-            found[f"OverSubscribe={fields['OverSubscribe']} of a partition"] = None
+        else:
+            known = ((name, fields.get(name, "NO"), pattern) for name, pattern in _WORDS.items())
+            found |= {
+                f"{name}={word} of a partition": None for name, word, pattern in known if not pattern.fullmatch(word)
+            }
     return list(found)
 
 

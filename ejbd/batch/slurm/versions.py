@@ -37,8 +37,8 @@ KNOWN = (
     Known(
         (23, 11),
         None,
-        "batch scripts have variables for Hydra (HYDRA_BOOTSTRAP, I_MPI_HYDRA_BOOTSTRAP), by which mpiexec of MPICH and "
-        "Intel MPI start their proxies with srun",
+        "batch scripts have HYDRA_BOOTSTRAP and I_MPI_HYDRA_BOOTSTRAP, by which mpiexec of MPICH and Intel MPI start "
+        "their proxies with srun",
     ),
     Known((26, 5), None, "a partition says by Exclusive=NODE what OverSubscribe=EXCLUSIVE said before"),
 )
@@ -61,7 +61,7 @@ def examine(client: str, controller: str) -> Check:
     if version < OLDEST:
         return "version", False, f"{name}: EJB needs 22.05 or later"
     if ours is not None and ours[:2] > version[:2]:
-        text = f"{name} is the controller, and the commands here are newer ({_written(ours)}): Slurm supports older ones"
+        text = f"{name} is the controller, and the commands here are newer ({_written(ours)}), which Slurm forbids"
         return "version", False, text
     tried = next((one for one in TRIED if parse_version(one)[:2] == version[:2]), "")  # type: ignore[index]
     words = [f"{name}, tried as {tried}" if tried else f"{name} is not one of those tried ({', '.join(TRIED)})"]

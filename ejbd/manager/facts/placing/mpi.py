@@ -39,10 +39,10 @@ _KINDS = (
     (b"libopen-rte.so.", "an Open MPI before version 4"),
     (b"libprrte.so", "Open MPI 5"),
     (b"prterun", "Open MPI 5"),
-    (b"OPAL_PREFIX", "Open MPI 5"),  # the wheel's
     (b"HYDRA", "MPICH"),
     (b"hydra", "MPICH"),
     (b"I_MPI_", "Intel MPI"),
+    (b"OPAL_PREFIX", "Open MPI 5"),  # the wheel's
 )
 _OPEN_MPI = re.compile(rb"libmpi(_[a-z0-9_]+)?\.so\.[24]0")  # a Fortran program may name that of mpif.h alone
 

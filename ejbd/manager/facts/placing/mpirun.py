@@ -1,7 +1,7 @@
 """Which kind the mpirun is that a job's ranks would be started by, as far as its submission shows it.
 
-Ranks of Open MPI 4 and 5 are spread over nodes, those of MPICH are started by EJB itself. With any other mpirun they stay on
-one node. The worker finds that out at the first launch; here it is said before.
+Ranks of Open MPI 4 and 5 are spread over nodes, those of MPICH are started by EJB itself. With any other mpirun they
+stay on one node. The worker finds that out at the first launch; here it is said before.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def doubt(spec: JobSpec) -> str:
             return f"there is no {word} on the job's PATH: where its nodes have none either, no rank starts"
         what = kind_of_mpirun(os.path.join(spec.cwd, found))  # noqa: PTH118  # it stays as it is where it is absolute
         if what not in _SUPPORTED:
-            known = "Open MPI 4 and 5 and MPICH"
-            return f"{found} is {what or 'of a kind that is not known'}: ranks of {known} alone run on several nodes"
+            known = "ranks of Open MPI 4 and 5 and MPICH alone run on several nodes"
+            return f"{found} is {what or 'of a kind that is not known'}: {known}"
         return ""
     return ""
 
@@ -46,7 +46,7 @@ def doubt(spec: JobSpec) -> str:
 def with_launcher(spec: JobSpec) -> JobSpec:
     """Of a job with a profile, a program that names no MPI (OpenFOAM's solvers, Python) has that of its mpirun.
 
-    It reads files. So it is where every launch of a script is by an mpirun of Open MPI 4 or 5, and the job says nothing.
+    It reads files. So it is where every launch of a script is by an mpirun of Open MPI, and the job says nothing.
     """
     if spec.profile is None or spec.mpi != "auto" or CHANGES_PATH.search(spec.script or ""):
         return spec
@@ -60,4 +60,3 @@ def with_launcher(spec: JobSpec) -> JobSpec:
     if any(linked_with(words, spec.cwd, spec.env) != "none" for words in programs_of(spec)):
         return spec
     return replace(spec, mpi="openmpi")
-
