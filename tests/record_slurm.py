@@ -3,7 +3,7 @@
 A cluster of scripts/cluster with accounting gets a fixed handful of jobs, which end in each of the ways there are. What
 the commands answer goes to tests/recorded/slurm/VERSION/, with the host, its folders, its ports and the time made
 neutral. Of the site's settings those are kept that EJB reads. Run as root, so that the user is the same in all of them.
-It takes about a minute, and needs MariaDB.
+It takes a minute or two, and needs MariaDB.
 
     PATH=DIR/bin:DIR/sbin:$PATH python -m tests.record_slurm    the Slurm that was installed into DIR
 """
@@ -36,8 +36,7 @@ SEPARATOR = "|qz|"
 BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
 """The first second of a recording."""
 USER, HOST = "root", "head"
-QUICK = "SlurmdTimeout=5\nMessageTimeout=2\n"  # a lost node is noticed in seconds
-MORE = QUICK + "AccountingStorageEnforce=associations,limits,qos\nAccountingStoreFlags=job_comment\n"
+MORE = "AccountingStorageEnforce=associations,limits,qos\nAccountingStoreFlags=job_comment\n"
 MORE += "PriorityType=priority/multifactor\nPriorityWeightFairshare=1000\nPriorityWeightAge=10\n"
 SLEEP = "sleep 600"
 

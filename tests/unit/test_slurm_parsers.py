@@ -107,18 +107,6 @@ def test_recorded_nodes_and_partitions() -> None:
     assert batch.total_processors == whole.total_processors == 32
 
 
-def test_the_nodes_of_a_newer_slurm() -> None:
-    """Recorded by 24.11.5, each node's lines joined as `--oneliner` joins them; the partition line of 22.05."""
-    text = (RECORDED.parent / "slurm-24.11" / "nodes.txt").read_text()
-    partition = next(line for line in NODES_TEXT.splitlines() if line.startswith("PartitionName=batch"))
-    listing = SHOW_NODES.parse(text + partition)
-    assert listing.unparsed == 0
-    assert [(node.name, node.processors, node.free, node.usable) for node in listing.nodes] == [
-        (f"n{i}", 4, 0, True) for i in range(1, 9)
-    ]
-    assert {node.state for node in listing.nodes} == {"allocated"}
-
-
 def test_what_nodes_have_beside_processors() -> None:
     changed = {
         "AllocMem=0": "AllocMem=400",

@@ -204,5 +204,5 @@ def kind_of_mpirun(path: str) -> str:
 
 
 def is_mpirun_of_open_mpi(path: str) -> bool:
-    """Whether it is an mpirun of Open MPI whose ranks are spread over nodes."""
+    """Whether it is of an Open MPI that is spread over nodes."""
     return kind_of_mpirun(path) in ("Open MPI 4", "Open MPI 5")
