@@ -252,8 +252,8 @@ class _Neutral:
         (re.compile(r"(OS=)Linux .*?(?= [A-Z][A-Za-z]+=)"), r"\g<1>Linux 6.1.0"),
         (re.compile(r"(Port=)[0-9]+"), r"\g<1>20100"),
         (re.compile(r"(AllocNode:Sid=)\S+"), r"\g<1>N/A"),
-        (re.compile(r",(?:mem|energy|billing|fs/disk|vmem|pages)=N\(0\)"), ""),  # to be short
-        (re.compile(r"^ {4,}[A-Za-z]+= *\n", re.MULTILINE), ""),
+        (re.compile(r",(?:mem|energy|billing|fs/disk|vmem|pages)=N\([0-9]+\)"), ""),  # to be short
+        (re.compile(r"^ {4,}(?:[A-Za-z]+= *|Comment=\(null\)|PreemptMode=OFF|Priority=0)\n", re.MULTILINE), ""),
     )
 
     def __init__(self, cluster: SlurmCluster, began: datetime) -> None:
