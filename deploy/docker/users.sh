@@ -4,6 +4,7 @@
 #   ops          an administrator of EJB, not root
 #   ejb          the daemon's own: no shell, no home, no job
 set -eu
+! getent passwd ubuntu >/dev/null || userdel --remove ubuntu 2>/dev/null  # Ubuntu's own image has 1000 already
 for person in alice:1000 bob:1001 ops:1002; do
     useradd --uid "${person#*:}" --create-home --shell /bin/bash "${person%:*}"
 done

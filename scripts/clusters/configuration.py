@@ -12,12 +12,12 @@ import string
 from pathlib import Path
 from typing import Any
 
-from clusters import netns
+from clusters import cgroups, netns
 from clusters.errors import ClusterError
 from clusters.programs import program
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "deploy" / "slurm"
-PROFILES = ("fast", "fail", "easy", "acct", "multiuser", "netns")
+PROFILES = ("fast", "fail", "easy", "acct", "multiuser", "netns", "cgroup")
 SCHEDULER = "bf_interval=1,bf_resolution=1,bf_window=1440,sched_interval=1,sched_min_interval=0,permit_job_expansion"
 
 Settings = dict[str, Any]
@@ -102,6 +102,7 @@ def write_configuration(directory: Path, settings: Settings) -> None:
         "message_timeout": 2 if quick else 5,
         "accounting": accounting,
         "exclusive_partition": whole if settings["exclusive"] else "",
+        **cgroups.plugins(settings["profile"] == "cgroup"),
         **_of_nodes(settings),
     }
     if network is not None:
@@ -121,9 +122,8 @@ def write_configuration(directory: Path, settings: Settings) -> None:
             (directory / f"gpu{number}").touch()
         files = f"{directory}/gpu[0-{settings['gpus'] - 1}]"
         (directory / "gres.conf").write_text(f"NodeName=n[1-{settings['nodes']}] Name=gpu File={files}\n")
-    if not Path("/sys/fs/cgroup/cgroup.controllers").exists():
-        # Without a cgroup file system Slurm cannot find out the version by itself.
-        (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    if text := cgroups.configuration(settings["profile"] == "cgroup"):
+        (directory / "cgroup.conf").write_text(text)
 
 
 def _of_nodes(settings: Settings) -> Settings:
@@ -174,6 +174,8 @@ def check_possible(directory: Path, settings: Settings) -> None:
             raise ClusterError(f"the profile netns has {netns.MOST_HOSTS} nodes at most", code=2)
         if reason := netns.impossible():
             raise ClusterError(f"the profile netns cannot be used: {reason}", code=2)
+    if settings["profile"] == "cgroup" and (reason := cgroups.impossible(settings["nodes"], settings["cpus"])):
+        raise ClusterError(f"the profile cgroup cannot be used: {reason}", code=2)
     if len(os.fsencode(str(directory))) > 80:
         raise ClusterError(
             f"{directory} is too long for the sockets in it (at most 80 bytes); choose a shorter path", code=2

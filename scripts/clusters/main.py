@@ -1,15 +1,16 @@
 """A real Slurm, OpenPBS or Torque of many virtual nodes on this one machine, for trying things out and for the tests.
 
-    scripts/cluster up DIR [--nodes 8 --cpus 4 --profile fast|fail|easy|acct|multiuser|netns --exclusive]
+    scripts/cluster up DIR [--nodes 8 --cpus 4 --profile fast|fail|easy|acct|multiuser|netns|cgroup --exclusive]
                         [--memory MB --gpus N --features ib,fast]
     scripts/cluster up DIR --batch openpbs|torque [--nodes 8 --cpus 4]
     scripts/cluster status DIR [--json]
     scripts/cluster down DIR
 
 Everything lives in DIR, runs as the user that calls it (root or not), and listens on loopback only. With the profile
-netns (root only) each node has an address and a host name of its own. Several clusters run side by side, one a folder.
-`up` may be repeated: it starts what is missing. What DIR/more.conf says, where there is one, is put behind the
-configuration (an Epilog, preemption, more partitions). Standard library only.
+netns (root only) each node has an address and a host name of its own. With the profile cgroup (root only) jobs are held
+to their processors and their memory by control groups. Several clusters run side by side, one a folder. `up` may be
+repeated: it starts what is missing. What DIR/more.conf says, where there is one, is put behind the configuration (an
+Epilog, preemption, more partitions). Standard library only.
 
 OpenPBS and Torque are taken from PATH (the `sbin` of where each was built; Maui with Torque where its `sbin` is on
 PATH, too), need root, and have a host for the server and one for each node, as with the profile netns. Their commands

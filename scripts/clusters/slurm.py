@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from clusters import netns
+from clusters import cgroups, netns
 from clusters.configuration import (
     Settings,
     check_possible,
@@ -130,6 +130,8 @@ def down(directory: Path) -> None:
         run(directory, "scancel", "--user", user_name(), timeout=5)
     end_processes(directory)
     remove_network(directory)
+    if settings.get("profile") == "cgroup":
+        cgroups.remove(settings["nodes"])
     clear_state(directory)
 
 

@@ -194,7 +194,7 @@ class Pair:
 
 
 # What srun says where Slurm is slow to give the nodes of a step back for the next one.
-_BUSY = re.compile(r"srun: (Job [0-9]+ step creation temporarily disabled|Step created for job [0-9]+)")
+_BUSY = re.compile(r"srun: (Job [0-9]+ step creation temporarily disabled|Step created for (job |StepId=)[0-9])")
 
 
 def alike(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -35,7 +36,7 @@ PROBE = """\
 echo "$0" "$#"; for word in "$@"; do echo "<$word>"; done
 pwd; umask; ulimit -S -a; trap -p INT
 env | sort
-scontrol show job $SLURM_JOB_ID | grep -E '(Command|JobName|Comment|NumTasks|StdOut|WorkDir|Requeue|TimeLimit)='
+{scontrol} show job $SLURM_JOB_ID | grep -E '(Command|JobName|Comment|NumTasks|StdOut|WorkDir|Requeue|TimeLimit)='
 """
 PYTHON = """\
 #!/usr/bin/env python3
@@ -142,7 +143,8 @@ def comparable(text: str, id: str) -> list[str]:
     text = re.sub(rf"(job0*|JOB_?ID=|JobId=|(?<!/pytest)-){id}\b", r"\1ID", text)
     text = re.sub(r" ejb-[0-9a-f]{8}\.0", "", re.sub(r"=ejb-[0-9a-f]{8}\.0", "=", text))
     text = re.sub(r"\bn(\d|\[[^]]*\])", "NODE", text)
-    lines = [re.sub(r"(SLURM_TASK_PID|SLURM_\w*PER_NODE)=.*", r"\1", line).rstrip() for line in text.splitlines()]
+    own = "SLURM_(?:TASK_PID|JOB_START_TIME|JOB_END_TIME|JOB_SLUID)"
+    lines = [re.sub(rf"({own}|SLURM_\w*PER_NODE)=.*", r"\1", line).rstrip() for line in text.splitlines()]
     lines = [re.sub(r"RunTime=\S+", "RunTime", line) for line in lines]
     return [line for line in lines if not re.match(r"EJB_SOCKET=|\s*Comment=$", line)]
 
@@ -151,7 +153,7 @@ def test_a_script_sees_and_does_what_it_would_under_sbatch(place: Place) -> None
     pairs: dict[str, tuple[str, str]] = {}
     for name, (lines, relative, more) in CASES.items():
         words = [word.replace("HOME", str(place.folder)) for word in relative]
-        place.write("probe.sh", PROBE.format(lines=lines))
+        place.write("probe.sh", PROBE.format(lines=lines, scontrol=shutil.which("scontrol")))
         passed = place.submit(*words, **more)
         pairs[name] = place.batch_id(passed), place.sbatch(*words, **more)
     place.write("snake.py", PYTHON)

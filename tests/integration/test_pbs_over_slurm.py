@@ -21,7 +21,7 @@ from tests.integration.slurm_clusters import SlurmCluster
 
 pytestmark = pytest.mark.slurm
 
-PATH = "/usr/local/bin:/usr/bin:/bin"
+PATH = f"{os.environ.get('PATH', '')}:/usr/local/bin:/usr/bin:/bin"
 SCRIPT = "#!/bin/sh\n#PBS -N theirs\n#PBS -l nodes=2:ppn=4\n#PBS -l walltime=0:05:00\nsleep 300\n"
 
 
@@ -30,6 +30,9 @@ def wrapped(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluste
     qstat = shutil.which("qstat", path=PATH)
     if qstat is None or b"perl" not in Path(qstat).read_bytes()[:40]:
         pytest.skip("not installed: slurm-wlm-torque (qsub, qstat and qdel over Slurm)")
+    prefix = Path(shutil.which("squeue", path=PATH) or "/").parents[1]
+    if not any(prefix.glob("lib/*/perl*/*/Slurm.pm")):
+        pytest.skip(f"not installed below {prefix}: Slurm's interface to Perl, without which qstat cannot ask it")
     monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
     return slurm
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters import netns
+from clusters import cgroups, netns
 from tests.fakes.hosts import missing_hosts
 from tests.integration.slurm_clusters import SCRIPT, missing_slurm, shared_cluster, slurm_cluster
 
@@ -130,6 +131,19 @@ def test_nodes_that_are_hosts_two_clusters_of_them_side_by_side() -> None:
         assert left_of(networks[0]) == [] and left_of(networks[1]) != []
         assert two.run("srun", "--nodes=2", "--chdir=/", "hostname").split() in (["n1", "n2"], ["n2", "n1"])
     assert left_of(networks[1]) == []
+
+
+def test_jobs_are_held_to_their_processors_by_control_groups() -> None:
+    if reason := cgroups.impossible(1, 1):
+        pytest.skip(reason)
+    with slurm_cluster(1, 1, "--profile=cgroup", "--memory=200") as cluster:
+        said = cluster.directory / "said"
+        script = "srun cat /proc/self/cgroup && srun grep Cpus_allowed_list /proc/self/status"
+        id = cluster.sbatch(f"--output={said}", script=script)
+        cluster.until(lambda: cluster.states().get(id) == "COMPLETED", "the job did not end", 60)
+        text = said.read_text()
+        assert f"job_{id}/step_0" in text and len(re.findall(r"Cpus_allowed_list:\s+[0-9]+$", text, re.MULTILINE)) == 1
+    assert not [*cgroups.MOUNT.glob("*/slurm_n1/uid_*"), *cgroups.MOUNT.glob("*/n1_slurmstepd.scope")]
 
 
 def netns_of(directory: Path) -> int:

@@ -115,6 +115,7 @@ def test_dockerfiles_copy_what_the_context_has(name: str) -> None:
     let_in = {line[1:] for line in ignore if line.startswith("!")}
     text = (ROOT / name).read_text().replace("\\\n", " ")
     instructions = [line for line in text.splitlines() if line and not line.startswith("#")]
+    given = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.MULTILINE))
     assert "syntax=" not in text
     for line in instructions:
         word, *rest = line.split()
@@ -127,7 +128,18 @@ def test_dockerfiles_copy_what_the_context_has(name: str) -> None:
                 assert (ROOT / source).exists()
                 assert any(source == one or source.startswith(f"{one}/") for one in let_in)
         if word == "FROM":
-            assert rest[0] in {"debian:bookworm-slim", "python:3.11-slim-bookworm"}
+            base = given[rest[0][1:]] if rest[0].startswith("$") else rest[0]
+            assert base in {"debian:bookworm-slim", "python:3.11-slim-bookworm"}
+
+
+@pytest.mark.parametrize(("image", "variable"), [("ejb-slurm", "EJB_SLURM_BASE"), ("ejb-ejbd", "EJB_BASE")])
+def test_another_distribution_s_slurm_is_a_build_argument(image: str, variable: str) -> None:
+    services = [one for one in BUILT.values() if one["image"] == image]
+    assert services
+    for service in services:
+        name = service["build"]["dockerfile"]
+        default = re.search(r"^ARG BASE=(\S+)$", (ROOT / name).read_text(), re.MULTILINE)
+        assert default is not None and service["build"]["args"]["BASE"] == f"${{{variable}:-{default[1]}}}"
 
 
 def test_entry_points_know_the_commands_of_the_services() -> None:

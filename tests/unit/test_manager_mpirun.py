@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ejbd.core.placing import Seat
-from ejbd.manager.facts.placing.checkpointing import spread
-from ejbd.manager.facts.placing.mpi import linked_with
+from ejbd.manager.facts.placing.checkpointing import spread, with_mpi
+from ejbd.manager.facts.placing.mpi import linked_mpi, linked_with
 from ejbd.manager.facts.placing.mpirun import doubt, with_launcher
 from ejbd.manager.jobspec import JobKind, JobRequest, JobSpec, Overrides, read
 from ejbd.store.models import Worker
@@ -35,8 +36,12 @@ def mpirun(tmp_path: Path, text: bytes) -> None:
     [
         (b"\x7fELF libopen-rte.so.40", ""),
         (b"\x7fELF HYDRA build details", ""),
-        (b"\x7fELF libprrte.so.3", "is Open MPI 5 or later: ranks of Open MPI 4 and MPICH alone run on several nodes"),
-        (b"\x7fELF libopen-rte.so.20", "is an Open MPI before version 4"),
+        (b"\x7fELF libprrte.so.3", ""),
+        (b"\x7fELF OMPI_PRTERUN %s%sprterun", ""),
+        (
+            b"\x7fELF libopen-rte.so.20",
+            "is an Open MPI before version 4: ranks of Open MPI 4 and 5 and MPICH alone run on several nodes",
+        ),
         (b"#!/bin/sh\nexport I_MPI_ROOT\n", "is Intel MPI"),
         (b"#!/bin/sh\nexec something\n", "is of a kind that is not known"),
     ],
@@ -90,6 +95,45 @@ def test_a_program_that_names_no_mpi_has_that_of_its_mpirun(tmp_path: Path) -> N
     assert with_launcher(replace(spec_of(tmp_path, "srun ./ejb-own-heat"), profile={"name": "own"})).mpi == "auto"
     mpirun(tmp_path, b"\x7fELF HYDRA")
     assert with_launcher(own).mpi == "auto"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "mark", "text", "family"),
+    [
+        ("mpirun", b"prterun", "from mpi4py import MPI", "openmpi"),
+        ("mpiexec", b"libopen-rte.so.40", "import mpi4py.MPI", "openmpi"),
+        ("mpirun", b"HYDRA", "from mpi4py import MPI", "none"),
+        ("srun", b"prterun", "from mpi4py import MPI", "none"),  # which MPI that Python has is not known
+        ("mpirun", b"prterun", "# no mpi4py here", "none"),
+    ],
+)
+def test_a_script_with_mpi4py_has_the_mpi_of_its_mpirun(
+    tmp_path: Path, launcher: str, mark: bytes, text: str, family: str
+) -> None:
+    """Its ranks were started one by one, and each was rank 0 of 1."""
+    mpirun(tmp_path, b"\x7fELF " + mark)
+    (tmp_path / "bin" / "mpiexec").write_bytes(b"\x7fELF " + mark)
+    (tmp_path / "bin" / "mpiexec").chmod(0o755)
+    (tmp_path / "field.py").write_text(text + "\n")
+    launch = {"argv": ["python3", "field.py"], "cwd": str(tmp_path), "env": {"PATH": f"{tmp_path}/bin"}}
+    (tmp_path / "0.json").write_text(json.dumps({**launch, "launcher": launcher}))
+    assert linked_mpi(tmp_path / "0.json") == family
+    (tmp_path / "0.json").write_text(json.dumps(launch))
+    assert linked_mpi(tmp_path / "0.json") == "none", "as a worker wrote it that knows of no launchers"
+
+
+@pytest.mark.parametrize(
+    ("mark", "engine", "chosen"),
+    [(b"prterun", "auto", "none"), (b"prterun", "dmtcp", "dmtcp"), (b"libopen-rte.so.40", "auto", "auto")],
+)
+def test_a_command_of_open_mpi_5_is_not_begun_under_dmtcp(
+    tmp_path: Path, mark: bytes, engine: str, chosen: str
+) -> None:
+    mpirun(tmp_path, b"\x7fELF " + mark)
+    (tmp_path / "a").write_bytes(b"\x7fELF libmpi.so.40")
+    (tmp_path / "a").chmod(0o755)
+    spec = replace(spec_of(tmp_path), kind=JobKind.COMMAND, argv=("./a",), script=None, engine=engine)
+    assert (with_mpi(spec).mpi, with_mpi(spec).engine) == ("openmpi", chosen)
 
 
 def test_one_mpirun_is_told_on_which_worker_each_rank_sits() -> None:

@@ -107,18 +107,6 @@ def test_recorded_nodes_and_partitions() -> None:
     assert batch.total_processors == whole.total_processors == 32
 
 
-def test_the_nodes_of_a_newer_slurm() -> None:
-    """Recorded by 24.11.5, each node's lines joined as `--oneliner` joins them; the partition line of 22.05."""
-    text = (RECORDED.parent / "slurm-24.11" / "nodes.txt").read_text()
-    partition = next(line for line in NODES_TEXT.splitlines() if line.startswith("PartitionName=batch"))
-    listing = SHOW_NODES.parse(text + partition)
-    assert listing.unparsed == 0
-    assert [(node.name, node.processors, node.free, node.usable) for node in listing.nodes] == [
-        (f"n{i}", 4, 0, True) for i in range(1, 9)
-    ]
-    assert {node.state for node in listing.nodes} == {"allocated"}
-
-
 def test_what_nodes_have_beside_processors() -> None:
     changed = {
         "AllocMem=0": "AllocMem=400",
@@ -230,7 +218,8 @@ def test_workers_are_told_what_the_sites_srun_hands_on(text: str, limits: list[s
     assert (commands.is_nice_propagated(config), commands.has_preemption(config)) == (nice, warns)
     folder = Path("/spool")
     request = WorkerScript("python3", folder / "worker.pyz", folder, folder / "exit")
-    script = worker_script(request, 30, found, nice=nice, warns=warns)
+    script = worker_script(request, 30, found, nice=nice, warns=warns, srun="/opt/slurm/bin/srun")
+    assert "\nsrun=/opt/slurm/bin/srun\n" in script and 'exec "$srun" --quiet' in script
     assert f" --propagate {','.join(limits) or 'none'}{' --propagate-nice yes' if nice else ''}" in script
     assert (" --warns yes" in script) is warns
 
@@ -243,6 +232,14 @@ def test_windows_from_the_recording() -> None:
     assert windows(view, "batch", NOW).available(540) == 11
     assert windows(view, "batch", NOW).available(600) == 0
     assert windows(view, "whole", NOW).available(540) == 8
+
+
+@pytest.mark.parametrize("told", ["OverSubscribe=EXCLUSIVE", "Exclusive=NODE OverSubscribe=NO", "Exclusive=TOPO"])
+def test_a_partition_that_gives_out_whole_nodes(told: str) -> None:
+    """Since 26.05 in a word of its own."""
+    text = NODES_TEXT.replace("OverSubscribe=NO", told).replace("OverSubscribe=EXCLUSIVE", told)
+    queues = SHOW_NODES.parse(text).queues
+    assert {queue.processor_quantum for queue in queues} == {4}
 
 
 def test_select_linear_gives_out_whole_nodes_everywhere() -> None:
@@ -674,7 +671,9 @@ def test_exit_files(tmp_path: Path) -> None:
 
 def test_an_ordinary_command_is_quoted() -> None:
     processors = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
-    assert rigid_command(["./a b", "$x", "-n"], 16) == f"srun {processors} -- './a b' '$x' -n"
+    find, command = rigid_command(["./a b", "$x", "-n"], 16, "/opt/slurm 2/srun").rsplit("\n", 1)
+    assert find == "srun='/opt/slurm 2/srun'\n[ -x \"$srun\" ] || srun=srun"
+    assert command == f"\"$srun\" {processors} -- './a b' '$x' -n"
     with pytest.raises(ValueError, match="no command"):
         rigid_command([], 1)
 

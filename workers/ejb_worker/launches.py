@@ -165,7 +165,7 @@ class Launches:
         ordinal = self._next
         folder = os.path.join(self._job_dir, "launches")
         launch = {"argv": request["argv"], "cwd": request["cwd"], "env": request["env"], "size": size}
-        launch["together"] = bool(request.get("together", True))
+        launch["together"], launch["launcher"] = bool(request.get("together", True)), str(request.get("shim", ""))
         if request.get("attributes"):
             asked, launcher = request.get("propagate"), str(request["shim"])
             launch["attributes"] = attributes_handed_on(launcher, request["attributes"], asked, self._propagation)

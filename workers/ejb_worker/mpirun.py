@@ -1,6 +1,6 @@
 """Open MPI's ranks on several workers: one `mpirun` at home, and with each other worker the daemon that it asks for.
 
-mpirun starts a daemon (orted) on every other host, by a command that it takes for ssh. Here that is an agent: it
+mpirun starts a daemon (orted, prted) on every other host, by a command that it takes for ssh. Here that is an agent: it
 writes down in the epoch's folder what it was to start. The worker there reads it and starts it itself: in its own
 allocation, with the environment of the ranks, and without any ssh. Hosts have made-up names, so that mpirun takes none
 of them but the home's for its own machine, also where workers share one.
@@ -24,8 +24,8 @@ shift
 printf '%%s' "$*" > %(folder)s/"$host.new" && mv %(folder)s/"$host.new" %(folder)s/"$host.command"
 """
 _VERSION = re.compile(r"\(Open MPI\) v?(\d+)")
-_SPREADS = 4
-"""The Open MPI that is spread. The next one starts its daemons by other means."""
+_SPREADS = (4, 5)
+"""The versions of Open MPI that are spread."""
 
 
 class OneNodeOnly(EngineError):
@@ -35,8 +35,8 @@ class OneNodeOnly(EngineError):
 class Spread:
     """One epoch's ranks, on this worker.
 
-    `launcher` is the payload's: `host` is this worker's name, `hosts` each rank's, `shares` whether another worker of
-    the epoch is on this machine.
+    `launcher` is the payload's: `host` is this worker's name, `hosts` each rank's, `shares` whether two workers of the
+    epoch are on one machine.
     """
 
     def __init__(self, launcher: Mapping[str, Any], context: EpochContext) -> None:
@@ -45,6 +45,7 @@ class Spread:
         self._host = str(launcher["host"])
         self._hosts = [str(one) for one in launcher["hosts"]]
         self._folder = os.path.join(context.folder, FOLDER)
+        self._version = _SPREADS[0]
         self.home = self._host == self._hosts[0]
 
     def ready(self, env: Dict[str, str]) -> Iterator[None]:
@@ -69,9 +70,10 @@ class Spread:
         path = os.path.join(self._context.folder, "mpirun-version-%s.log" % self._context.node)
         with open(path, encoding="utf-8", errors="replace") as log:
             found = _VERSION.search(log.read())
-        if found is None or int(found[1]) != _SPREADS:
+        if found is None or int(found[1]) not in _SPREADS:
             what = "is Open MPI %s" % found[1] if found else "does not say that it is Open MPI"
-            raise OneNodeOnly("%s %s: its ranks stay on one node (version %d is spread)" % (program, what, _SPREADS))
+            raise OneNodeOnly("%s %s: its ranks stay on one node (versions 4 and 5 are spread)" % (program, what))
+        self._version = int(found[1])
 
     def _write(self, name: str, text: str) -> None:
         with open(os.path.join(self._folder, name), "w", encoding="utf-8") as file:
@@ -80,9 +82,14 @@ class Spread:
     def options(self) -> List[str]:
         """Of mpirun, before the program."""
         agent = "/bin/sh %s" % os.path.join(self._folder, "agent")
-        settings = {"plm": "rsh", "plm_rsh_agent": agent, "plm_rsh_no_tree_spawn": "1", "orte_do_not_resolve": "1"}
         words = ["--hostfile", os.path.join(self._folder, "hosts"), "--map-by", "seq", "--leave-session-attached"]
-        return words + [word for name, value in settings.items() for word in ("--mca", name, value)]
+        if self._version == 4:
+            settings = {"plm": "rsh", "plm_rsh_agent": agent, "plm_rsh_no_tree_spawn": "1", "orte_do_not_resolve": "1"}
+            return words + [word for name, value in settings.items() for word in ("--mca", name, value)]
+        settings = {"plm": "ssh", "plm_ssh_agent": agent, "plm_ssh_no_tree_spawn": "1", "prte_do_not_resolve": "1"}
+        words += [word for name, value in settings.items() for word in ("--prtemca", name, value)]
+        # Collectives that go by hosts take two daemons of one host for one, and hang.
+        return words + (["--mca", "coll", "^han,sm"] if self._launcher.get("shares") else [])
 
     def daemon(self, env: Dict[str, str]) -> Optional[Command]:
         """What mpirun asked for here, in the ranks' environment; None where mpirun had ended before."""
@@ -94,6 +101,7 @@ class Spread:
             own = os.path.join(self._context.scratch(), self._host)
             make_dir(own)
             env.update(OMPI_MCA_orte_tmpdir_base=own, OMPI_MCA_btl_vader_backing_directory=own)
+            env.update(PRTE_MCA_prte_tmpdir_base=own)
         return Command(["/bin/sh", "-c", "exec %s" % asked if _plain(asked) else asked], env)
 
     def _asked(self) -> Optional[str]:

@@ -7,6 +7,7 @@ import math
 import os
 import pwd
 import resource
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -351,7 +352,7 @@ class SlurmBatch:
         numbers = tuple(commands.checked_ids(ids))
         squeue = Squeue(new_separator(), ids=numbers, own_uid=own_uid, timeout_s=self._timeout_s)
         result = await self.commands.run(squeue.argv(), timeout_s=squeue.timeout_s)
-        if result.code != 0:
+        if result.code != 0 or refusals.unknown_column(result):
             if "invalid job id" in result.stderr.lower():
                 return [], 0
             raise refusals.refusal(result, "list jobs")
@@ -473,10 +474,14 @@ class SlurmBatch:
             commands.propagated_limits(config),
             nice=commands.is_nice_propagated(config),
             warns=commands.has_preemption(config),
+            srun=self._srun(),
         )
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
-        return script.rigid_command(argv, processors)
+        return script.rigid_command(argv, processors, self._srun())
+
+    def _srun(self) -> str:
+        return shutil.which("srun", path=self.commands.environment["PATH"]) or "srun"
 
     async def mailing(self) -> Mailing:
         config = await self.config()
@@ -509,7 +514,7 @@ class SlurmBatch:
         """What a command answers. `more`: of the environment. Raises BatchError in the words of a refusal."""
         environment = {**self.commands.environment, **more} if more else None
         result = await self.commands.run(argv, timeout_s=timeout_s, stdin=stdin, environment=environment)
-        if result.code != 0:
+        if result.code != 0 or refusals.unknown_column(result):
             raise refusals.refusal(result, doing)
         return result.stdout
 

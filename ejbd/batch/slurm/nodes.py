@@ -29,7 +29,7 @@ _NODE = re.compile(
     r"=([^ ]*)"
 )
 _PARTITION = re.compile(
-    r" (Default|DefaultTime|MaxTime|OverSubscribe|PriorityTier|State)=([^ ]*)(?= )"
+    r" (Default|DefaultTime|Exclusive|MaxTime|OverSubscribe|PriorityTier|State)=([^ ]*)(?= )"
 )  # no free text in it; what nothing follows may have been torn
 
 
@@ -206,7 +206,8 @@ def _partition(name: str, line: str, queues: dict[str, _Queue]) -> None:
     queue.default = fields.get("Default") == "YES"
     queue.default_walltime_s = parse_listed_walltime(fields.get("DefaultTime", ""))
     queue.sharing = Sharing(name, fields.get("OverSubscribe", "NO")).jobs
-    queue.exclusive = fields.get("OverSubscribe", "").startswith("EXCLUSIVE")
+    # Since 26.05 a word of its own tells it; TOPO gives out whole blocks of nodes.
+    queue.exclusive = fields.get("OverSubscribe") == "EXCLUSIVE" or fields.get("Exclusive") in ("NODE", "TOPO")
 
 
 _IN_BRACKETS = re.compile(r"\([^)]*\)")

@@ -25,6 +25,10 @@ _TRANSIENT = re.compile(
 # (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit, MaxSubmitJobsPerAccount) before the sentence that speaks of all
 # limits at once.
 _FULL = re.compile(r"\b((Assoc|QOS)\w*Submit\w*Limit|MaxSubmitJobsPerAccount)\b")
+# squeue leaves such a column out, and ends with 0.
+_COLUMN = re.compile(
+    r"invalid job format specification: *(\S+)|invalid field requested: *\"?(\w+)|unknown field '(\w+)'", re.IGNORECASE
+)
 _NODES = re.compile(r"requested node configuration is not available|nodes required for job", re.IGNORECASE)
 _OWN_FAULT = re.compile(r"reservation is not usable", re.IGNORECASE)
 _MEANINGS = (
@@ -66,9 +70,18 @@ def without_nodes(result: CommandResult) -> bool:
     return bool(_NODES.search(result.stderr))
 
 
+def unknown_column(result: CommandResult) -> str:
+    """The column of a listing that this Slurm does not know, "" where it knows all of them."""
+    found = _COLUMN.search(result.stderr)
+    return next(filter(None, found.groups()), "") if found else ""
+
+
 def refusal(result: CommandResult, doing: str) -> BatchError:
     """The error for a command that failed; `doing` completes the sentence "Slurm did not …"."""
     words = own_words(result.stderr) or f"{result.name} ended with code {result.code}"
+    if column := unknown_column(result):
+        sentence = f"Slurm did not {doing}: its {result.name} does not know the column {column} ({words})"
+        return BatchError(sentence, transient=False, stderr=result.stderr.strip())
     meaning = next((text for pattern, text in _MEANINGS if re.search(pattern, result.stderr, re.IGNORECASE)), "")
     passes = _TRANSIENT.search(result.stderr) or _LOST.search(result.stderr) or _FULL.search(result.stderr)
     transient = bool(passes) or result.code < 0

@@ -35,6 +35,7 @@ exec "$@" --node "${SLURMD_NODENAME:-$(hostname)}" --processors "$processors"
 # only. Where the workers leave since no manager answers, the job's own script takes their place (docs/guarantees.md).
 _SUBJOB = r"""#!/bin/sh
 exit_file={exit_file}
+{find_srun}
 ending=$exit_file.ending
 finish() {{
     printf '%s\n' "$1" > "$exit_file.tmp.$$" && mv -f "$exit_file.tmp.$$" "$exit_file"
@@ -59,7 +60,7 @@ to_its_end() {{
     unset SLURM_GPUS SLURM_GPUS_PER_TASK SLURM_GPUS_PER_SOCKET SLURM_NTASKS_PER_GPU SLURM_CPUS_PER_GPU SLURM_NTASKS
     unset SLURM_MEM_PER_GPU SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXACT
     unset SLURM_CPU_BIND
-    exec srun --quiet --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --overcommit --export=ALL \
+    exec "$srun" --quiet --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --overcommit --export=ALL \
         --cpu-bind=none --mem=0 --kill-on-bad-exit=0 --wait=0 --input=none --job-name=ejb-workers \
         /bin/sh -c {on_node} ejb-worker {worker}
 ) &
@@ -87,6 +88,10 @@ if [ "$code" != {alone_code} ] || [ -n "$ended" ] || [ -e {begun} ]; then
 fi
 """
 
+# The user's PATH need not have the site's srun, and another version of it does not understand this Slurm.
+_FIND_SRUN = """srun={path}
+[ -x "$srun" ] || srun=srun"""
+
 WORKERS_OWN_S = 7.0
 """Of the time between TERM and KILL: for the last of the output and the last reports."""
 
@@ -98,11 +103,12 @@ def worker_script(
     *,
     nice: bool = False,
     warns: bool = False,
+    srun: str = "srun",
 ) -> str:
     """The script of a subjob: one worker a node; the exit code goes to `exit_file` by a rename, after TERM too.
 
     `kill_wait_s`: from TERM to KILL; the ranks have it but for what the worker needs. `limits` and `nice`: what srun
-    hands on from a script to its ranks. `warns`: a TERM may come that is no end.
+    hands on from a script to its ranks. `warns`: a TERM may come that is no end. `srun`: the daemon's own, by its path.
     """
     words = [*worker_words(request), "--ending", f"{request.exit_file}.ending"]
     words += ["--propagate", ",".join(limits) or "none", *(["--propagate-nice", "yes"] if nice else [])]
@@ -112,6 +118,7 @@ def worker_script(
     alone = shlex.join(alone_words(request))
     return _SUBJOB.format(
         exit_file=shlex.quote(str(request.exit_file)),
+        find_srun=_FIND_SRUN.format(path=shlex.quote(srun)),
         end_at_once=end_at_once(request, "finish"),
         on_node=shlex.quote(_ON_NODE),
         worker=shlex.join(words),
@@ -134,9 +141,10 @@ def _at_once(request: WorkerScript, alone: str) -> str:
     return _IF_SHORT.format(begun=begun, mark=shlex.quote(str(request.at_once_if)), claim=claim, at_once=lines)
 
 
-def rigid_command(argv: Sequence[str], processors: int) -> str:
-    """The body of an ordinary job's script. Raises ValueError where there is nothing to run."""
+def rigid_command(argv: Sequence[str], processors: int, srun: str = "srun") -> str:
+    """The body of an ordinary job's script. `srun`: as in worker_script. Raises ValueError where nothing is to run."""
     if not argv:
         raise ValueError("there is no command to run")
     # As many as the job was given tasks. Slurm passes nothing to a step of the processors that each of them is to have.
-    return f'srun ${{SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}} -- {shlex.join(argv)}'
+    find = _FIND_SRUN.format(path=shlex.quote(srun))
+    return f'{find}\n"$srun" ${{SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}} -- {shlex.join(argv)}'

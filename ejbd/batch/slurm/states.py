@@ -43,6 +43,12 @@ _STATES = {
 # add.
 _NODE_USABLE = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _NODE_HARMLESS = frozenset({"CLOUD", "COMPLETING", "PLANNED", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
+_AWAY = """
+    DOWN DRAIN DRAINED DRAINING ERROR FAIL FAILING FUTURE INVALID INVALID_REG MAINTENANCE NEW NOT_RESPONDING PERFCTRS
+    POWERED_DOWN POWERING_DOWN POWERING_UP POWER_DOWN POWER_DRAIN POWER_UP REBOOT_ISSUED REBOOT_REQUESTED RESERVED
+    RESUME UNKNOWN BLOCKED EXTERNAL
+"""
+_NODE_KEEPS_AWAY = frozenset(_AWAY.split())
 _NOTHING = frozenset({"", "(null)", "n/a", "none", "none assigned", "unknown"})
 
 
@@ -72,6 +78,12 @@ def node_usable(text: str) -> bool:
     base, *flags = text.strip().upper().split("+")
     harmless = _NODE_HARMLESS if base == "IDLE" else _NODE_HARMLESS | {"RESERVED"}
     return base in _NODE_USABLE and harmless.issuperset(flags)
+
+
+def unknown_node_words(text: str) -> list[str]:
+    """The words of a node's state of which it is not known what they mean; such a node takes no jobs."""
+    words = text.strip().upper().rstrip("*$~#!%@^-").split("+")
+    return [word for word in words if word not in _NODE_USABLE | _NODE_HARMLESS | _NODE_KEEPS_AWAY]
 
 
 def exit_of(text: str) -> tuple[int, int | None]:

@@ -28,6 +28,7 @@ _ACCOUNTS = (
     *("Reason", "Eligible", "Cluster", "Account", "WorkDir", "Comment"),
 )
 _ID = re.compile(r"(?P<base>[0-9]+)(?:_(?P<index>[0-9]+|\[[^]]*\]))?(?:\+[0-9]+)?(?:\.(?P<step>.+))?")
+_NOBODYS = "ejb: no job has this name"
 _SAME_SUBMISSION_S = 600.0  # between EJB's and Slurm's, of a job that is passed through at once
 _WIDE = frozenset({"numnodes", "numcpus", "numtasks", "tres-alloc", "maxcpus", "maxnodes", "priority", "prioritylong"})
 """What only J0 asks for as the job does, not the subjobs."""
@@ -77,6 +78,31 @@ def ask_squeue(rows: Sequence[Row], asked: Sequence[str], words: Sequence[str], 
             if line.count(_BETWEEN) >= len(names):
                 _keep(found, dict(zip(keys, line.split(_BETWEEN), strict=False)), "jobarrayid")
     return found
+
+
+def ask_squeue_headings(asked: Sequence[str], *, long: bool) -> Answer:
+    """What squeue has above these columns, without any row; letters or (`long`) names."""
+    one = (f"{name}:{_BETWEEN}" if long else f"%{name}{_BETWEEN}" for name in asked)
+    format = (",".join(one) if long else "".join(one)) + _BEHIND[0]
+    done = real.query("squeue", ["--me", f"--name={_NOBODYS}", f"--{'Ff'[not long]}ormat={format}"])
+    cells = done.stdout.partition(_BEHIND)[0].split(_BETWEEN) if done is not None and not done.returncode else []
+    if done is None or len(cells) != len(asked) + 1:
+        return Answer()
+    return Answer(headings=dict(zip(asked, cells, strict=False)), complaints=done.stderr)
+
+
+def ask_sacct_widths(asked: Sequence[str]) -> dict[str, int]:
+    """How wide sacct's columns of these fields are, where it tells: to the left where that is negative."""
+    done = real.query("sacct", ["--jobs=0", f"--format={','.join(asked)}"])
+    if done is None or done.returncode or done.stdout.count("\n") < 2:
+        return {}
+    heading, rule = done.stdout.split("\n")[:2]
+    widths, at = {}, 0
+    for name, line in zip(asked, rule.split(), strict=False):
+        cell = heading[at : at + len(line)].ljust(len(line))
+        widths[name] = -len(line) if cell[:1] != " " and cell.endswith(" ") else len(line)
+        at += len(line) + 1
+    return widths
 
 
 def _keep(found: Answer, cells: dict[str, str], id: str) -> None:

@@ -28,7 +28,8 @@ _NO_REASON = ("", "None")
 _ENDED_BY_OTHERS = ("CANCELLED", "TIMEOUT")
 _WITH_REASON = ("PENDING", "SUSPENDED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE")
 
-# The fields of `squeue --Format`: name/letter of `--format`/heading. As Slurm 22.05 to 25.11 have them.
+# The fields of `squeue --Format`: name/letter of `--format`/heading. As Slurm 22.05 to 26.05 have them.
+# Where the site's own squeue answers its headings count, and it may have further names.
 _OF_SQUEUE = """
 Account/a/ACCOUNT AccrueTime//ACCRUE_TIME admin_comment//ADMIN_COMMENT AllocNodes//ALLOC_NODES AllocSID//ALLOC_SID
 ArrayJobId/F/ARRAY_JOB_ID ArrayTaskId/K/ARRAY_TASK_ID AssocId//ASSOC_ID BatchFlag//BATCH_FLAG BatchHost/B/EXEC_HOST
@@ -38,44 +39,44 @@ Contiguous/O/CONTIGUOUS Cores/I/CORES_PER_SOCKET CoreSpec/X/CORE_SPEC CPUsPerTas
 cpus-per-task//CPUS_PER_TASK cpus-per-tres//CPUS_PER_TRES Deadline//DEADLINE DelayBoot//DELAY_BOOT
 Dependency/E/DEPENDENCY DerivedEC//DERIVED_EC EligibleTime//ELIGIBLE_TIME EndTime/e/END_TIME ExcNodes/x/EXC_NODES
 exit_code//EXIT_CODE Feature/f/FEATURES Gres/b/TRES_PER_NODE GroupId/G/GROUP GroupName/g/GROUP HetJobId//HET_JOB_ID
-HetJobIdSet//HET_JOB_ID_SET HetJobOffset//HET_JOB_OFFSET JobArrayId/i/JOBID JobId/A/JOBID
-LastSchedEval//LAST_SCHED_EVAL Licenses/W/LICENSES MaxCPUs//MAX_CPUS MaxNodes//MAX_NODES mem-per-tres//MEM_PER_TRES
-MCSLabel//MCSLABEL MinCPUs/c/MIN_CPUS MinMemory/m/MIN_MEMORY MinTime//TIME_MIN MinTmpDisk/d/MIN_TMP_DISK Name/j/NAME
-Network//NETWORK Nice/y/NICE NodeList/N/NODELIST NTPerCore//NTASKS_PER_CORE NTPerNode//NTASKS_PER_NODE
-NTPerSocket//NTASKS_PER_SOCKET NTPerBoard//NTASKS_PER_BOARD NumCPUs/C/CPUS NumNodes/D/NODES NumTasks//TASKS
-Origin//ORIGIN OriginRaw//ORIGIN_RAW OverSubscribe/h/OVER_SUBSCRIBE PackJobId//HET_JOB_ID
-PackJobIdSet//HET_JOB_ID_SET PackJobOffset//HET_JOB_OFFSET Partition/P/PARTITION PendingTime//PENDING_TIME
-PreemptTime//PREEMPT_TIME Prefer//PREFER Priority/p/PRIORITY PriorityLong/Q/PRIORITY Profile//PROFILE QOS/q/QOS
-Reason/r/REASON ReasonList/R/NODELIST(REASON) Reboot//REBOOT ReqNodes/n/REQ_NODES ReqSwitch//REQ_SWITCH
-Requeue//REQUEUE Reservation/v/RESERVATION ResizeTime//RESIZE_TIME RestartCnt//RESTART_COUNT SchedNodes/Y/SCHEDNODES
-SCT/z/S:C:T SiblingsActive//ACTIVE_SIBLINGS SiblingsActiveRaw//ACTIVE_SIBLINGS_RAW SiblingsViable//VIABLE_SIBLINGS
-SiblingsViableRaw//VIALBLE_SIBLINGS_RAW Shared/h/OVER_SUBSCRIBE Sockets/H/SOCKETS_PER_NODE
-SPerBoard//SOCKETS_PER_BOARD StartTime/S/START_TIME State/T/STATE StateCompact/t/ST StdErr//STDERR StdIn//STDIN
-StdOut//STDOUT SubmitTime/V/SUBMIT_TIME system_comment//SYSTEM_COMMENT Threads/J/THREADS_PER_CORE
-TimeLeft/L/TIME_LEFT TimeLimit/l/TIME_LIMIT TimeUsed/M/TIME Tres//TRES_ALLOC tres-alloc//TRES_ALLOC
-tres-bind//TRES_BIND tres-freq//TRES_FREQ tres-per-job//TRES_PER_JOB tres-per-node//TRES_PER_NODE
+HetJobIdSet//HET_JOB_ID_SET HetJobOffset//HET_JOB_OFFSET JobArrayId/i/JOBID JobId/A/JOBID LastSchedEval//LAST_SCHED_EVAL
+Licenses/W/LICENSES MaxCPUs//MAX_CPUS MaxNodes//MAX_NODES mem-per-tres//MEM_PER_TRES MCSLabel//MCSLABEL
+MinCPUs/c/MIN_CPUS MinMemory/m/MIN_MEMORY MinTime//TIME_MIN MinTmpDisk/d/MIN_TMP_DISK Name/j/NAME Network//NETWORK
+Nice/y/NICE NodeList/N/NODELIST NTPerCore//NTASKS_PER_CORE NTPerNode//NTASKS_PER_NODE NTPerSocket//NTASKS_PER_SOCKET
+NTPerBoard//NTASKS_PER_BOARD NumCPUs/C/CPUS NumNodes/D/NODES NumTasks//TASKS Origin//ORIGIN OriginRaw//ORIGIN_RAW
+OverSubscribe/h/OVER_SUBSCRIBE PackJobId//HET_JOB_ID PackJobIdSet//HET_JOB_ID_SET PackJobOffset//HET_JOB_OFFSET
+Partition/P/PARTITION PendingTime//PENDING_TIME PreemptTime//PREEMPT_TIME Prefer//PREFER Priority/p/PRIORITY
+PriorityLong/Q/PRIORITY Profile//PROFILE QOS/q/QOS Reason/r/REASON ReasonList/R/NODELIST(REASON) Reboot//REBOOT
+ReqNodes/n/REQ_NODES ReqSwitch//REQ_SWITCH Requeue//REQUEUE Reservation/v/RESERVATION ResizeTime//RESIZE_TIME
+RestartCnt//RESTART_COUNT SchedNodes/Y/SCHEDNODES SCT/z/S:C:T SiblingsActive//ACTIVE_SIBLINGS
+SiblingsActiveRaw//ACTIVE_SIBLINGS_RAW SiblingsViable//VIABLE_SIBLINGS SiblingsViableRaw//VIALBLE_SIBLINGS_RAW
+Shared/h/OVER_SUBSCRIBE Sockets/H/SOCKETS_PER_NODE SPerBoard//SOCKETS_PER_BOARD StartTime/S/START_TIME State/T/STATE
+StateCompact/t/ST StdErr//STDERR StdIn//STDIN StdOut//STDOUT SubmitTime/V/SUBMIT_TIME system_comment//SYSTEM_COMMENT
+Threads/J/THREADS_PER_CORE TimeLeft/L/TIME_LEFT TimeLimit/l/TIME_LIMIT TimeUsed/M/TIME Tres//TRES_ALLOC
+tres-alloc//TRES_ALLOC tres-bind//TRES_BIND tres-freq//TRES_FREQ tres-per-job//TRES_PER_JOB tres-per-node//TRES_PER_NODE
 tres-per-socket//TRES_PER_SOCKET tres-per-task//TRES_PER_TASK UserId/U/UID UserName/u/USER Wait4Switch//WAIT4SWITCH
-WCKey/w/WCKEY WorkDir/Z/WORK_DIR SelectJobInfo/s/
+WCKey/w/WCKEY WorkDir/Z/WORK_DIR SelectJobInfo/s/ SLUID//SLUID ContainerType//CONTAINERTYPE CronJob//CRON_JOB
+Exclusive//EXCLUSIVE LicensesAlloc//LICENSES_ALLOC SegmentSize//SEGMENT_SIZE
 """
 
-# The fields of `sacct --format`: name:width, to the left where that is negative. As Slurm 22.05 to 25.11 have them.
+# The fields of `sacct --format`: name:width, to the left where that is negative. As Slurm 22.05 to 26.05 have them.
+# Where the site's own sacct answers its names and widths count.
 _OF_SACCT = """
 Account:10 AdminComment:15 AllocCPUS:10 AllocNodes:10 AllocTRES:10 AssocID:7 AveCPU:10 AveCPUFreq:10 AveDiskRead:14
 AveDiskWrite:14 AvePages:10 AveRSS:10 AveVMSize:10 BlockID:16 Cluster:10 Comment:14 Constraints:19 ConsumedEnergy:14
-ConsumedEnergyRaw:17 Container:19 CPUTime:10 CPUTimeRAW:10 DBIndex:-10 DerivedExitCode:15 Elapsed:10 ElapsedRaw:10
-Eligible:19 End:19 ExitCode:8 Extra:14 FailedNode:8 Flags:19 GID:6 Group:9 JobID:-12 JobIDRaw:-12 JobName:10 Layout:9
-Licenses:10 MaxDiskRead:12 MaxDiskReadNode:15 MaxDiskReadTask:15 MaxDiskWrite:12 MaxDiskWriteNode:16
+ConsumedEnergyRaw:17 Container:19 CPUTime:10 CPUTimeRAW:10 DBIndex:-21 DerivedExitCode:15 Elapsed:10 ElapsedRaw:10
+Eligible:19 End:19 Exclusive:14 ExitCode:8 Extra:14 FailedNode:8 Flags:19 GID:6 Group:9 JobID:-12 JobIDRaw:-12
+JobName:10 Layout:9 Licenses:10 MaxDiskRead:12 MaxDiskReadNode:15 MaxDiskReadTask:15 MaxDiskWrite:12 MaxDiskWriteNode:16
 MaxDiskWriteTask:16 MaxPages:8 MaxPagesNode:12 MaxPagesTask:14 MaxRSS:10 MaxRSSNode:10 MaxRSSTask:10 MaxVMSize:10
 MaxVMSizeNode:14 MaxVMSizeTask:14 McsLabel:12 MinCPU:10 MinCPUNode:10 MinCPUTask:10 NCPUS:10 NNodes:8 NodeList:15
-NTasks:8 Partition:10 Planned:10 PlannedCPU:10 PlannedCPURAW:13 Priority:10 QOS:10 QOSRAW:6 QOSREQ:10 Reason:22
-ReqCPUFreq:10 ReqCPUFreqGov:13 ReqCPUFreqMax:13 ReqCPUFreqMin:13 ReqCPUS:8 ReqMem:10 ReqNodes:8 ReqReservation:20
-ReqTRES:10 Reservation:20 ReservationId:8 Reserved:10 Restarts:8 ResvCPU:10 ResvCPURAW:10 SegmentSize:11 SLUID:14
-Start:19 State:10 StdErr:20 StdIn:20 StdOut:20 Submit:19 SubmitLine:20 Suspended:10 SystemComment:15 SystemCPU:10
-Timelimit:10 TimelimitRaw:10 TotalCPU:10 TRESUsageInAve:14 TRESUsageInMax:14 TRESUsageInMaxNode:18
-TRESUsageInMaxTask:18 TRESUsageInMin:14 TRESUsageInMinNode:18 TRESUsageInMinTask:18 TRESUsageInTot:14
-TRESUsageOutAve:15 TRESUsageOutMax:15 TRESUsageOutMaxNode:19 TRESUsageOutMaxTask:19 TRESUsageOutMin:15
-TRESUsageOutMinNode:19 TRESUsageOutMinTask:19 TRESUsageOutTot:15 UID:6 User:9 UserCPU:10 WCKey:10 WCKeyID:10
-WorkDir:20
+NTasks:8 OriginalSLUID:14 OverSubscribe:14 Partition:10 Planned:10 PlannedCPU:10 PlannedCPURAW:13 Priority:10 QOS:10
+QOSRAW:6 QOSREQ:10 Reason:22 ReqCPUFreq:10 ReqCPUFreqGov:13 ReqCPUFreqMax:13 ReqCPUFreqMin:13 ReqCPUS:8 ReqMem:10
+ReqNodes:8 ReqReservation:20 ReqTRES:10 Reservation:20 ReservationId:8 Reserved:10 Restarts:8 ResvCPU:10 ResvCPURAW:10
+SegmentSize:11 SLUID:14 Start:19 State:10 StdErr:20 StdIn:20 StdOut:20 Submit:19 SubmitLine:20 Suspended:10
+SystemComment:15 SystemCPU:10 Timelimit:10 TimelimitRaw:10 TotalCPU:10 TRESUsageInAve:14 TRESUsageInMax:14
+TRESUsageInMaxNode:18 TRESUsageInMaxTask:18 TRESUsageInMin:14 TRESUsageInMinNode:18 TRESUsageInMinTask:18
+TRESUsageInTot:14 TRESUsageOutAve:15 TRESUsageOutMax:15 TRESUsageOutMaxNode:19 TRESUsageOutMaxTask:19 TRESUsageOutMin:15
+TRESUsageOutMinNode:19 TRESUsageOutMinTask:19 TRESUsageOutTot:15 UID:6 User:9 UserCPU:10 WCKey:10 WCKeyID:10 WorkDir:20
 """
 
 

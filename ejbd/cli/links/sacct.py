@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from ejbd.cli.links import documents, fields, options, real, states
-from ejbd.cli.links.batchrows import Answer, ask_sacct, ask_squeue, with_slurms
+from ejbd.cli.links.batchrows import Answer, ask_sacct, ask_sacct_widths, ask_squeue, with_slurms
 from ejbd.cli.links.options import Known
 from ejbd.cli.links.rows import Details, Row, listed, named, rows_of
 from ejbd.client.client import Client
@@ -95,7 +95,7 @@ def run(words: Sequence[str]) -> int:
     if answer is not None and answer.complaints and not answer.rows:
         print(answer.complaints, end="", file=sys.stderr)
         return 1
-    columns = [_column(name, width, answer) for name, width in asked]
+    columns = _columns(asked, answer, in_columns=not (line.has("parsable") or line.has("parsable2")))
     jobs = list(
         with_slurms(sought, answer, details, elements)
         if answer is not None
@@ -139,12 +139,25 @@ def _split(word: str) -> tuple[str, int | None]:
     return match["name"], int(match["width"]) if match["width"] else None
 
 
-def _column(word: str, width: int | None, answer: Answer | None) -> tuple[str, int]:
-    """The field that a word means, and how wide it is; to the left where that is negative."""
-    name = (answer.headings.get(word) if answer is not None else None) or fields.sacct_name(word)
-    if name is None:
-        raise EjbError(Code.INVALID, f'Invalid field requested: "{word}"')
-    return name, width if width is not None else fields.SACCT.get(name, 10)
+def _columns(
+    asked: Sequence[tuple[str, int | None]], answer: Answer | None, *, in_columns: bool
+) -> list[tuple[str, int]]:
+    """The fields that these words mean, and how wide they are: to the left where that is negative.
+
+    As the site's own sacct has them. Raises EjbError for a word that means none.
+    """
+    told = answer.headings if answer is not None else {}
+    names = [told.get(word) or fields.sacct_name(word) for word, _ in asked]
+    for (word, _), name in zip(asked, names, strict=True):
+        if name is None:
+            raise EjbError(Code.INVALID, f'Invalid field requested: "{word}"')
+    known = [name or "" for name in names]
+    plain = [name for name, (_, width) in zip(known, asked, strict=True) if width is None]
+    widths = ask_sacct_widths(plain) if in_columns and plain and answer is not None else {}
+    return [
+        (name, width if width is not None else widths.get(name, fields.SACCT.get(name, 10)))
+        for name, (_, width) in zip(known, asked, strict=True)
+    ]
 
 
 # -- which rows -------------------------------------------------------------------------------------------------------

@@ -60,6 +60,9 @@ def _change(daemon: Client, row: Row, command: str) -> int:
     except EjbError as error:
         if error.code is not Code.CONFLICT or row.state in states.LIVING:
             raise
+        slurm = _with_slurms(row).slurm
+        if slurm and slurm["state"] not in states.LIVING:
+            return _others([command, row.id])  # Slurm knows it as ended, too, and has its own words for it
         for said in (f"Job has already finished for job {row.id}", "slurm_suspend error: Job has already finished"):
             print(said, file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ejbd.cli.links import documents, options, real, states
-from ejbd.cli.links.batchrows import Answer, ask_squeue, with_slurms
+from ejbd.cli.links.batchrows import Answer, ask_squeue, ask_squeue_headings, with_slurms
 from ejbd.cli.links.fields import BY_LETTER, BY_NAME, NONE, squeue_value
 from ejbd.cli.links.options import Known
 from ejbd.cli.links.rows import Details, Row, apart, listed, named, rows_of
@@ -55,7 +55,10 @@ _SLURMS_FILTERS = {"account": "account", "qos": "qos", "licenses": "licenses", "
 
 
 class Column(NamedTuple):
-    """A field of the line that is printed. `key`: as Slurm is asked for it; `name`: in small letters, "" of none."""
+    """A field of the line that is printed.
+
+    `key`: as Slurm is asked for it. `name`: in small letters, "" where this version of Slurm has no such field.
+    """
 
     key: str
     name: str
@@ -65,11 +68,12 @@ class Column(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a line consists of. `long`: it was given by `--Format`."""
+    """What a line consists of. `long`: it was given by `--Format`; `standard`: it is one of Slurm's own."""
 
     prefix: str
     columns: list[Column]
     long: bool
+    standard: bool = False
 
 
 def run(words: Sequence[str]) -> int:
@@ -106,6 +110,9 @@ def _once(line: options.Line, words: Sequence[str]) -> int:
     rows, answer = select_rows(
         line, sought, Details(daemon), elements, wanted, asked=[*asked, *by_name], long=layout.long
     )
+    if not (answer.headings or layout.standard or line.has("bare")):
+        answer = ask_squeue_headings(asked, long=layout.long)
+    layout = _known(layout, answer)
     if line.has("apart"):
         rows = [one for row in rows for one in apart(row)]
     if line.has("start"):
@@ -202,9 +209,21 @@ def _layout(line: options.Line) -> Layout:
         fields = (os.environ.get("SQUEUE_FORMAT2") or None) if format is None else None
     if fields is not None:
         return Layout("", [_long_column(token) for token in fields.split(",") if token], True)
+    standard = format is None
     format = format or (_LONG if line.has("long") else _START if line.has("start") else _FORMAT)
     prefix, *tokens = (_ALL if format.lower() == "%all" else format).split("%")
-    return Layout(prefix, [_column(token) for token in tokens if token], False)
+    return Layout(prefix, [_column(token) for token in tokens if token], False, standard)
+
+
+def _known(layout: Layout, answer: Answer) -> Layout:
+    """With those names of `--Format` alone that the site's Slurm has: that puts a heading above these."""
+
+    def is_known(column: Column) -> bool:
+        return bool(answer.headings[column.key]) if column.key in answer.headings else column.name in BY_NAME
+
+    if not layout.long:
+        return layout
+    return layout._replace(columns=[one if is_known(one) else one._replace(name="") for one in layout.columns])
 
 
 def _column(token: str) -> Column:
@@ -221,8 +240,7 @@ def _long_column(token: str) -> Column:
     match = _LONG_TOKEN.fullmatch(token)
     assert match is not None
     width = 20 if match["right"] is None else int(match["width"] or 0)
-    name = match["name"].lower()
-    return Column(match["name"], name if name in BY_NAME else "", width, bool(match["right"]), match["suffix"] or "")
+    return Column(match["name"], match["name"].lower(), width, bool(match["right"]), match["suffix"] or "")
 
 
 def _heading(column: Column, answer: Answer) -> str:

@@ -25,7 +25,7 @@ from ejbd.manager.facts.jobworld import JobWorld
 from ejbd.manager.facts.memory import RECENT_WORKERS, Offer
 from ejbd.manager.facts.placing import node_limit
 from ejbd.manager.facts.placing.appprofile import programs_of
-from ejbd.manager.facts.placing.mpi import Profile, linked_with, mpi_of_launch, profile_named
+from ejbd.manager.facts.placing.mpi import Profile, kind_of_mpirun, linked_with, mpi_of_launch, profile_named
 from ejbd.manager.hands.files import OWN_FILES, Reads
 from ejbd.manager.jobspec import JobKind, JobSpec
 from ejbd.plugins.engines import site_engines
@@ -149,9 +149,14 @@ def check_mpi(settings: Settings, spec: JobSpec) -> None:
 
 
 def with_mpi(spec: JobSpec) -> JobSpec:
-    """A command that is linked with Open MPI says so from now on. It reads the program: not for the store's threads."""
+    """A command that is linked with Open MPI says so from now on; version 5 does not come back under DMTCP.
+
+    It reads the program: not for the store's threads.
+    """
     if spec.mpi == "auto" and spec.kind is JobKind.COMMAND and linked_with(spec.argv, spec.cwd, spec.env) == "openmpi":
-        return replace(spec, mpi="openmpi")
+        mpirun = shutil.which("mpirun", path=spec.env.get("PATH", os.defpath))
+        fifth = mpirun is not None and kind_of_mpirun(mpirun) == "Open MPI 5"
+        return replace(spec, mpi="openmpi", engine="none" if fifth and spec.engine == "auto" else spec.engine)
     return spec
 
 
@@ -193,11 +198,8 @@ def spread(launcher: dict[str, Any] | None, seats: Sequence[Seat], workers: Sequ
         return {}
     names = {worker.id: f"ejb-w{number}" for number, worker in enumerate(workers, 1)}
     hosts = [names[seat.worker] for seat in sorted(seats)]
-    addresses = [worker.address for worker in workers]
-    return {
-        worker.id: {**launcher, "host": names[worker.id], "hosts": hosts, "shares": addresses.count(worker.address) > 1}
-        for worker in workers
-    }
+    shares = len({worker.address for worker in workers}) < len(workers)
+    return {worker.id: {**launcher, "host": names[worker.id], "hosts": hosts, "shares": shares} for worker in workers}
 
 
 def _is_loopback(address: str) -> bool:

@@ -32,6 +32,18 @@ SCRIPT_LOOKED_AT = 64 << 10
 _BLANKS = re.compile(r"\s")
 _WORDS = re.compile(r"[^\s;|&()<>\"'`]+")
 _MPICH = re.compile(rb"libmpich(fort|f90)?\.so|libmpi(fort)?\.so\.12")
+_PYTHON_MPI = re.compile(rb"^\s*(?:from|import)\s+mpi4py\b", re.MULTILINE)
+STARTS_ALL = re.compile(r"(mpirun|mpiexec)(\.[a-z]+)?")
+_KINDS = (
+    (b"libopen-rte.so.40", "Open MPI 4"),
+    (b"libopen-rte.so.", "an Open MPI before version 4"),
+    (b"libprrte.so", "Open MPI 5"),
+    (b"prterun", "Open MPI 5"),
+    (b"HYDRA", "MPICH"),
+    (b"hydra", "MPICH"),
+    (b"I_MPI_", "Intel MPI"),
+    (b"OPAL_PREFIX", "Open MPI 5"),  # the wheel's
+)
 _OPEN_MPI = re.compile(rb"libmpi(_[a-z0-9_]+)?\.so\.[24]0")  # a Fortran program may name that of mpif.h alone
 
 
@@ -113,10 +125,19 @@ def mpi_of_launch(file: str, read: Reads = OWN_FILES.read) -> str:
 
 
 def linked_mpi(launch_file: Path, read: Reads = OWN_FILES.read) -> str:
-    """`mpich`, `openmpi` or `none` by the libraries that the launch's program names."""
+    """`mpich`, `openmpi` or `none` by the libraries that the launch's program names.
+
+    A Python script with mpi4py names none: that it was launched by Open MPI's mpirun says which one it has.
+    """
     try:
         launch = json.loads(read(launch_file, MOST_LAUNCH_BYTES)[0])
-        return linked_with(launch["argv"], launch["cwd"], launch["env"])
+        argv, cwd, env = launch["argv"], launch["cwd"], launch["env"]
+        family = linked_with(argv, cwd, env)
+        launcher = str(launch.get("launcher", ""))
+        if family == "none" and STARTS_ALL.fullmatch(launcher) and _imports_mpi(argv, cwd):
+            found = shutil.which(launcher, path=env.get("PATH", os.defpath))
+            return "openmpi" if found and is_mpirun_of_open_mpi(found) else "none"
+        return family
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "none"  # the worker will say what is wrong with it
 
@@ -158,3 +179,30 @@ def _family(program: bytes) -> str:
     if _MPICH.search(program):
         return "mpich"
     return "openmpi" if _OPEN_MPI.search(program) else "none"
+
+
+def _imports_mpi(argv: Sequence[str], cwd: str) -> bool:
+    """Whether one of the words is a Python script that imports mpi4py."""
+    for word in argv[1:WORDS_LOOKED_AT]:
+        try:
+            if word.endswith(".py") and _PYTHON_MPI.search(
+                read_plain(Path(cwd) / word, SCRIPT_LOOKED_AT, follow=True)[0]
+            ):
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
+
+
+def kind_of_mpirun(path: str) -> str:
+    """What an mpirun is of, by the libraries that it names; "" where that is not known."""
+    try:
+        text = read_plain(path, LOOKED_AT_BYTES, follow=True)[0]
+    except OSError:
+        return ""
+    return next((name for mark, name in _KINDS if mark in text), "")
+
+
+def is_mpirun_of_open_mpi(path: str) -> bool:
+    """Whether it is of an Open MPI that is spread over nodes."""
+    return kind_of_mpirun(path) in ("Open MPI 4", "Open MPI 5")
