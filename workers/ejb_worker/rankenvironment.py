@@ -8,7 +8,7 @@ from typing import Any, Dict, Mapping
 
 from .engines.base import EpochContext
 from .place import Place
-from .settings import LAUNCHER_VARIABLES, OF_THE_BATCH_JOB, Subjob, site_variables
+from .settings import LAUNCHER_VARIABLES, Subjob, site_variables, tells_times
 from .watching import progress_file
 
 # Of the script's own world, not of the ranks'.
@@ -61,7 +61,7 @@ def rank_environment(
 
 def _job_group() -> Dict[str, str]:
     """The group as srun tells it since the Slurm (23.02) that tells a script when its job began."""
-    if OF_THE_BATCH_JOB[0] not in os.environ:
+    if not tells_times():
         return {}
     try:
         return {"SLURM_JOB_GROUP": grp.getgrgid(os.getgid()).gr_name}

@@ -94,8 +94,8 @@ class Sbatch:
         argv += _beginning(request)
         if self.environment_file:
             argv.append(f"--export-file={self.environment_file}")
-            if asked.export is None:  # what counts without it, but sbatch 26.05 then takes nothing from the file
-                argv.append("--export=ALL")
+        if asked.export is None:  # what counts without it, too, but sbatch 26.05 then takes nothing from the file
+            argv.append("--export=ALL")
         if self.test_only:
             argv.append("--test-only")
         return [*argv, *self.operands()]
