@@ -80,11 +80,6 @@ def batch_job_variables(number: str) -> Dict[str, str]:
     return found
 
 
-def tells_times() -> bool:
-    """Whether this is a Slurm that tells a script when its job began."""
-    return _OF_THE_BATCH_JOB[0] in os.environ
-
-
 def launcher_variables(given: Mapping[str, str]) -> Dict[str, str]:
     """What Slurm told this worker for mpirun's sake, as far as the user's environment (`given`) leaves it to Slurm."""
     return {
