@@ -17,6 +17,7 @@ from ejbd.batch.exits import exit_file_outcome
 from ejbd.batch.process import CommandResult, plain_environment
 from ejbd.batch.slurm import commands, privacy, refusals, states
 from ejbd.batch.slurm.checks import check_config
+from ejbd.batch.slurm.environments import split_environment
 from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
 from ejbd.batch.slurm.nodes import ShowNodes
 from ejbd.batch.slurm.script import rigid_command, worker_script
@@ -679,6 +680,16 @@ def test_exit_files(tmp_path: Path) -> None:
     outcome = exit_file_outcome(file)
     assert outcome is not None and (outcome.state, outcome.exit_code) == (BatchState.FAILED, 143)
     assert outcome.end_s is not None and abs(outcome.end_s - datetime.now(UTC).timestamp()) < 60
+
+
+def test_of_an_environment_that_sbatch_reads_from_no_file_what_would_steer_it_is_named() -> None:
+    users = {"PATH": "/his", "LD_PRELOAD": "a b", "SBATCH_HINT": "x,y", "SLURM_CONF": "/his", "TZ": "UTC", "Q": "it's"}
+    started_in, words = split_environment(users, {"SLURM_CONF": "/site"})
+    assert started_in == {"SLURM_CONF": "/site", "PATH": "/his", "TZ": "UTC", "Q": "it's"}
+    assert words == ["LD_PRELOAD=a b", "'SBATCH_HINT=x,y'", "SLURM_CONF=/his"]
+    assert split_environment({"SLURM_CONF": "/site"}, {"SLURM_CONF": "/site"})[1] == []
+    with pytest.raises(BatchError, match="LD_X"):
+        split_environment({"LD_X": "it's"}, {})
 
 
 def test_an_ordinary_command_is_quoted() -> None:
