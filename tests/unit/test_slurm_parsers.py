@@ -4,6 +4,8 @@ columns of squeue's are in the order in which they are asked for by now."""
 from __future__ import annotations
 
 import string
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -235,6 +237,19 @@ def test_workers_are_told_what_the_sites_srun_hands_on(text: str, limits: list[s
     assert "\nsrun=/opt/slurm/bin/srun\n" in script and 'exec "$srun" --quiet' in script
     assert f" --propagate {','.join(limits) or 'none'}{' --propagate-nice yes' if nice else ''}" in script
     assert (" --warns yes" in script) is warns
+
+
+def test_a_script_that_is_started_with_sigchld_blocked_sees_its_workers_end(tmp_path: Path) -> None:
+    """As slurmstepd of 25.05 starts some: a shell that waits for its children would never wake up."""
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\nsleep 0.2\nexit 3\n")
+    srun.chmod(0o755)
+    request = WorkerScript(sys.executable, tmp_path / "worker.pyz", tmp_path, tmp_path / "exit")
+    (tmp_path / "script").write_text(worker_script(request, 30, srun=str(srun)))
+    blocked = "import os, signal; signal.pthread_sigmask(signal.SIG_BLOCK, [17]); os.execv('/bin/sh', ['sh', 'script'])"
+    environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_NUM_NODES": "1"}
+    done = subprocess.run([sys.executable, "-c", blocked], cwd=tmp_path, env=environment, timeout=60, check=False)
+    assert done.returncode == 3 and (tmp_path / "exit").read_text() == "3\n"
 
 
 def test_windows_from_the_recording() -> None:
