@@ -276,8 +276,9 @@ class SlurmBatch:
         # The times among the user's options are meant in their time zone.
         wording = {} if asked is None else {n: v for n, v in asked.environment.items() if is_of_place(n)}
         sbatch = commands.Sbatch(request, timeout_s, test_only=test_only)
-        own = not test_only and (await self.config()).get("SLURM_VERSION", "").startswith("23.11.")
-        users = None if test_only else await self._users_environment(acts, request, own)
+        hands_on = not test_only and (asked is not None or bool(request.environment))
+        own = hands_on and (await self.config()).get("SLURM_VERSION", "").startswith("23.11.")
+        users = await self._users_environment(acts, request, own) if hands_on else None
         if own and users is not None:
             users, words = split_environment(users, self._conf())
             if words:

@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from ejbd.batch.process import steers
 from ejbd.errors import BatchError
 
-_LOADING = re.compile("LD_|GLIBC_|MALLOC_|GCONV_PATH$|LOCPATH$|NLSPATH$")  # read by the loader and the C library
+# What the loader, the C library and sbatch itself go by.
+_READ_BY_SBATCH = re.compile(
+    "LD_|GLIBC_|MALLOC_|(GCONV_PATH|LOCPATH|NLSPATH)$|SBATCH_"
+    "|SLURM_(CLUSTERS|CONF|CONF_SERVER|CONFIG_FETCH|DEBUG_FLAGS|EXIT_ERROR|HINT|JWT|SACK_KEY|UMASK)$"
+)
 
 
 def may_go_along(name: str) -> bool:
@@ -25,12 +29,12 @@ def split_environment(users: Mapping[str, str], conf: Mapping[str, str]) -> tupl
     """For an sbatch that reads its job's environment from no file: in what it is started, and words for `--export`.
 
     What would load other libraries into it, ask another Slurm (`conf`: the site's) or change the submission is a word.
+    Not more is: with such words Slurm adds the variables of a login.
     Raises BatchError for a value that cannot stand in one.
     """
     started_in, words = dict(conf), []
     for name, value in users.items():
-        of_site = name == "SLURM_CONF" and value != conf.get(name)
-        if of_site or _LOADING.match(name) or not may_go_along(name):
+        if _READ_BY_SBATCH.match(name) and value != conf.get(name):
             words.append(_exported(name, value))
         else:
             started_in[name] = value
