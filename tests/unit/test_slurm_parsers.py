@@ -699,8 +699,10 @@ def test_exit_files(tmp_path: Path) -> None:
 
 def test_of_an_environment_that_sbatch_reads_from_no_file_what_would_steer_it_is_named() -> None:
     users = {"PATH": "/his", "LD_PRELOAD": "a b", "SBATCH_HINT": "x,y", "SLURM_CONF": "/his", "TZ": "UTC", "Q": "it's"}
+    users |= {"LD_LIBRARY_PATH": "/lib", "SLURM_NTASKS": "9"}  # as in most environments, and within a job
     started_in, words = split_environment(users, {"SLURM_CONF": "/site"})
-    assert started_in == {"SLURM_CONF": "/site", "PATH": "/his", "TZ": "UTC", "Q": "it's"}
+    plain = {name: users[name] for name in ("PATH", "TZ", "Q", "LD_LIBRARY_PATH", "SLURM_NTASKS")}
+    assert started_in == {"SLURM_CONF": "/site", **plain}
     assert words == ["LD_PRELOAD=a b", "'SBATCH_HINT=x,y'", "SLURM_CONF=/his"]
     assert split_environment({"SLURM_CONF": "/site"}, {"SLURM_CONF": "/site"})[1] == []
     with pytest.raises(BatchError, match="LD_X"):

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from ejbd.batch.process import steers
 from ejbd.errors import BatchError
 
-# What the loader, the C library and sbatch itself go by.
+# What the loader, the C library and sbatch itself go by. LD_LIBRARY_PATH, which most environments have, may do what it
+# does to the user's own sbatch.
 _READ_BY_SBATCH = re.compile(
-    "LD_|GLIBC_|MALLOC_|(GCONV_PATH|LOCPATH|NLSPATH)$|SBATCH_"
+    "LD_(?!LIBRARY_PATH$)|GLIBC_|MALLOC_|(GCONV_PATH|LOCPATH|NLSPATH)$|SBATCH_"
     "|SLURM_(CLUSTERS|CONF|CONF_SERVER|CONFIG_FETCH|DEBUG_FLAGS|EXIT_ERROR|HINT|JWT|SACK_KEY|UMASK)$"
 )
 
