@@ -301,6 +301,7 @@ class House:
             base = ".".join([*package, *([s.module] if s.module else [])])
         if base == "__future__":
             return out
+        base = base.removeprefix("ejbd._") if base.startswith("ejbd._workers") else base  # a link
         for a in s.names:
             if f"{base}.{a.name}" in self.sources:
                 out[a.asname or a.name] = Binding(f"{base}.{a.name}", "", typing)
@@ -664,6 +665,8 @@ class Linker:
                 if not symbol:
                     house.doubts.append(f"{unit.source.path}:{x.lineno}: a module through a package")
                 home = house.new_module(module, symbol)
+                if file.name.startswith("ejbd.") and home.startswith("workers."):
+                    home = f"ejbd._{home}"
                 if home == file.name:
                     house.doubts.append(
                         f"{unit.source.path}:{x.lineno}: {local} is in this module now: drop the import"
@@ -781,6 +784,8 @@ def render(file: File, house: House) -> str:
 
 def import_line(local: str, file: File, house: House) -> str:
     module, symbol, _ = file.imports[local]
+    if file.name.split(".")[0] == "ejbd" and module.startswith("workers."):
+        module = f"ejbd._{module}"
     if local.startswith("import "):
         return local
     if symbol:

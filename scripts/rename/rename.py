@@ -87,10 +87,17 @@ TraverserVisitor = load_traverser()
 ACCEPT = TraverserVisitor.visit_mypy_file.__globals__["_accept"]
 
 
+class Names(dict[str, str]):
+    """By qualified name; `ejbd._workers` is a link to `workers`."""
+
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        return super().get(key.removeprefix("ejbd._"), default)
+
+
 class Table:
     def __init__(self, paths: list[str]) -> None:
-        self.new: dict[str, str] = {}
-        self.parameters: dict[str, str] = {}
+        self.new = Names()
+        self.parameters = Names()
         self.kind: dict[str, str] = {}
         self.modules: dict[str, str] = {}
         for path in paths:
@@ -499,6 +506,60 @@ def nested(walk: Walk, module: str, tree: ast.Module) -> None:
     visit(tree, module, None)
 
 
+def slots(walk: Walk, module: str, tree: ast.Module, mro: dict[str, TypeInfo]) -> None:
+    """Names in `__slots__`, and keywords of patterns."""
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for n in ast.iter_child_nodes(node):
+            if isinstance(n, ast.ClassDef):
+                info = mro.get(f"{prefix}.{n.name}")
+                for s in n.body:
+                    if info and isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == "__slots__":
+                        for x in ast.walk(s.value):
+                            if isinstance(x, ast.Constant) and (new := walk.new_member(info, str(x.value))):
+                                walk.edits.add(walk.path, x.lineno, x.col_offset + 1, str(x.value), new)
+                visit(n, f"{prefix}.{n.name}")
+            elif isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                visit(n, f"{prefix}.{n.name}")
+            else:
+                visit(n, prefix)
+
+    visit(tree, module)
+    for x in ast.walk(tree):
+        if isinstance(x, ast.MatchClass) and x.kwd_attrs:
+            symbol = walk.tree.names.get(ast.unparse(x.cls).split(".")[0])
+            info = symbol.node if symbol and isinstance(symbol.node, TypeInfo) else None
+            for name in x.kwd_attrs:
+                new = walk.new_member(info, name) if info else None
+                if not new:
+                    continue
+                for number in range(x.lineno, (x.end_lineno or x.lineno) + 1):
+                    for m in re.finditer(rf"\b{name}=", walk.lines[number - 1]):
+                        walk.edits.add(walk.path, number, len(walk.lines[number - 1][: m.start()].encode()), name, new)
+
+
+def add_structural(table: Table, mro: dict[str, TypeInfo]) -> None:
+    """A class that has all members of a protocol follows the protocol's new names."""
+    protocols = [i for i in mro.values() if i.is_protocol and any(f"{i.fullname}.{n}" in table.new for n in i.names)]
+    for info in mro.values():
+        if info.is_protocol:
+            continue
+        has = {name for base in info.mro for name in base.names}
+        for protocol in protocols:
+            if protocol in info.mro:
+                continue
+            members = {n for b in protocol.mro if b.is_protocol for n in b.names if not n.startswith("__")}
+            if len(members) < 2 and not info.fullname.startswith("tests."):
+                continue
+            if members and members <= has:
+                for base in info.mro:
+                    for name in members & set(base.names):
+                        new = next((x for b in protocol.mro if (x := table.new.get(f"{b.fullname}.{name}"))), None)
+                        if new and not table.new.get(f"{base.fullname}.{name}") and base.fullname in mro:
+                            table.new[f"{base.fullname}.{name}"] = new
+                            table.kind[f"{base.fullname}.{name}"] = "method"
+
+
 def globals_(walk: Walk, module: str, tree: ast.Module) -> None:
     for x in ast.walk(tree):
         if isinstance(x, (ast.Global, ast.Nonlocal)):
@@ -605,6 +666,10 @@ def main() -> int:
                 if isinstance(symbol.node, TypeInfo) and symbol.node.fullname not in mro:
                     mro[symbol.node.fullname] = symbol.node
                     stack.append(symbol.node.names)
+    for full in [full for full, kind in table.kind.items() if kind == "field"]:
+        if (info := mro.get(full.rsplit(".", 1)[0])) and info.typeddict_type:
+            dict.pop(table.new, full, None)  # its keys are data that users see
+    add_structural(table, mro)
     for name, tree in trees:
         source = Path(tree.path).read_text(encoding="utf-8")
         parsed = ast.parse(source)
@@ -619,6 +684,7 @@ def main() -> int:
         nested(walk, name, parsed)
         listed(walk, parsed)
         globals_(walk, name, parsed)
+        slots(walk, name, parsed, mro)
         strings(walk, parsed)
     # A new name that a file has already for something else.
     count = 0
