@@ -351,6 +351,9 @@ class Session:
         environment = {"PATH": self.config["path"], "USER": name, "LOGNAME": name, **self.config["environment"]}
         environment.update(HOME=self.user.pw_dir, SHELL=self.user.pw_shell)
         environment.update(table(PLACE, request.get("wording", {"LC_ALL": "C", "TZ": "UTC0"}), "the wording"))
+        if "started_in" in request:  # of an sbatch that takes the job's environment from nowhere else
+            environment = {**table(VARIABLE, request["started_in"], "a variable"), **self.config["environment"]}
+        program = shutil.which(argv[0], path=self.config["path"]) or argv[0]
         limits = {
             getattr(resource, "RLIMIT_" + need(LIMITS, name, "the limit").upper()): number(most, name, -1, 1 << 62)
             for name, most in request.get("limits", {}).items()
@@ -364,7 +367,8 @@ class Session:
         began, timed_out = time.monotonic(), False
         seconds = number(request.get("timeout_s", 30), "timeout_s", 1, MOST_COMMAND_S)
         script = need(TEXT, request.get("script", ""), "the script").encode(errors="surrogateescape")
-        around: Any = {"env": environment, "cwd": need(ABSOLUTE, request.get("cwd", "/"), "the folder"), "umask": umask}
+        around: Any = {"executable": program, "env": environment, "umask": umask}
+        around.update(cwd=need(ABSOLUTE, request.get("cwd", "/"), "the folder"))
         around.update(dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE))
         child = subprocess.Popen(argv, pass_fds=keep, preexec_fn=before, start_new_session=True, **around)
         try:

@@ -38,6 +38,15 @@ def snapshot() -> dict[int, tuple[dict[str, str], list[str], int, str]]:
     return found
 
 
+def _works_in(pid: int, directory: Path) -> bool:
+    """Whether its folder is below this one, as slurmstepd's: the title of a newer one has overwritten its variables."""
+    try:
+        folder = str(Path(f"/proc/{pid}/cwd").readlink()).removesuffix(" (deleted)")
+    except OSError:
+        return False
+    return folder.startswith(f"{directory}/")
+
+
 def cluster_processes(directory: Path) -> dict[int, list[str]]:
     """Live processes of this cluster, pid -> argument list: daemons, steps, jobs, and everything that they started."""
     conf = str(directory / "slurm.conf")
@@ -46,7 +55,8 @@ def cluster_processes(directory: Path) -> dict[int, list[str]]:
     for pid, (environ, _, _, name) in processes.items():
         marked = environ.get(MARK) == str(directory)
         inside = environ.get("SLURM_CONF") == conf and ("SLURM_JOB_ID" in environ or name in CLIENTS)
-        if marked or inside or (environ.get("SLURM_CONF") == conf and name.startswith("slurm")):
+        own = name.startswith("slurm") and (environ.get("SLURM_CONF") == conf or _works_in(pid, directory))
+        if marked or inside or own:
             ours.add(pid)
     grown = True
     while grown:

@@ -29,7 +29,7 @@ LASTS_S = 120.0
 _OWN = re.compile(
     r"(array)?jobid|jobarrayid|jobidraw|.*time|time(used|left)|pending.*|priority.*|elapsed.*|cputime.*|.*cpu|planned.*|reserved|resv.*"
     r"|submit(line)?|start|end|eligible|dbindex|lastschedeval|allocsid|tresusage.*|schednodes|.*node(list|s|)|batchhost"
-    r"|reasonlist|flags|sluid|selectjobinfo|command|max.*|ave.*|min(cpu|vm|pages).*|consumed.*|derived.*|extra"
+    r"|reasonlist|flags|(original)?sluid|selectjobinfo|command|max.*|ave.*|min(cpu|vm|pages).*|consumed.*|derived.*|extra"
     r"|dependency"
 )
 # What an elastic job has of its own: docs/scripts.md says what is not told of it.
@@ -223,7 +223,8 @@ for line in --name=before --wckey=other --wckey=mine; do
     [ $line = --wckey=mine ] || say squeue -h -j $named -o %T
 done
 soon '! squeue -h -j $named -o %T 2>/dev/null | grep -q PENDING'
-yes n 2>/dev/null | say scancel -i $runs  # newer Slurms ask on and on at the end of input
+# Newer Slurms ask on and on at the end of input, and 26.05 then asks of jobs that nobody has named.
+{ yes n 2>/dev/null | say scancel -i $runs; } | grep -oE "^Cancel job_id=$runs [^?]*[?]|rc=.*"
 scontrol show job $held | grep -E '^ *(Command|Comment|WorkDir|StdOut)='
 scontrol write batch_script $runs -
 say scancel -p batch -q normal -t R $runs

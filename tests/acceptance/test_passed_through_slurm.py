@@ -140,7 +140,7 @@ CASES: dict[str, tuple[str, list[str], dict[str, str]]] = {
 
 def comparable(text: str, id: str) -> list[str]:
     """Without what differs between any two jobs: ids, nodes, processes; and without the tag, which is documented."""
-    text = re.sub(rf"(job0*|JOB_?ID=|JobId=|(?<!/pytest)-){id}\b", r"\1ID", text)
+    text = re.sub(rf"(job0*|JOB_?ID=|JobId=|(?<!/pytest)(?<!STEP_ID=)(?<!STEPID=)-){id}\b", r"\1ID", text)
     text = re.sub(r" ejb-[0-9a-f]{8}\.0", "", re.sub(r"=ejb-[0-9a-f]{8}\.0", "=", text))
     text = re.sub(r"\bn(\d|\[[^]]*\])", "NODE", text)
     own = "SLURM_(?:TASK_PID|JOB_START_TIME|JOB_END_TIME|JOB_SLUID)"

@@ -569,7 +569,7 @@ async def test_a_users_environment_steers_no_command_of_the_daemons(batch: Site)
             for name, value in wanted.items()
             if name != "SLURM_CONF"
         }
-        assert seen["SLURM_JOB_NAME"] == "asked" and seen.get("SLURM_EXPORT_ENV") == export
+        assert seen["SLURM_JOB_NAME"] == "asked" and seen.get("SLURM_EXPORT_ENV", "ALL") == (export or "ALL")
 
 
 WORKER = """\

@@ -203,13 +203,13 @@ def test_columns_are_those_of_the_sites_slurm(said: Said, tmp_path: Path) -> Non
     """Where its version has other headings and widths than the table, further names, or none of a name."""
     for name, text in {
         "squeue": "printf 'ACCOUNT\\037SLUID\\037NEWS\\037\\037\\036\\n'",
-        "sacct": "case $* in *parsable2*) exit 1 ;; esac; echo 'JobID        Account'; echo '------------ ------------'",
+        "sacct": "case $* in *parsable2*) exit 1 ;; esac; echo 'JobID Account'; echo '----- ------------'",
     }.items():
         (tmp_path / "site" / name).write_text(f"#!/bin/sh\n{text}\n")
     nobody = ("-u", "nobody", "-O", "account:6|,sluid:6|,news:5|,exclusive:9|")
     assert said("squeue", *nobody) == "ACCOUN|SLUID |NEWS ||\n"
     number = submitted(said)
-    assert said("sacct", "-X", "-o", "JobID,Account", "-j", number).splitlines()[1] == "------------ ------------ "
+    assert said("sacct", "-X", "-o", "JobID,Account", "-j", number).splitlines()[1] == "----- ------------ "
 
 
 def test_times_of_sacct_lie_in_the_past() -> None:

@@ -161,7 +161,9 @@ def test_what_the_adapter_asks_for_another_user_is_what_the_helper_lets_through(
     commands = [" ".join(argv) for argv in session.ran]
     assert "--account=x" in commands[0] and commands[0].count("--comment=mine ejb-3f.0") == 1
     assert commands[1].endswith("--test-only") and "--comment" not in commands[1]
-    assert commands[2].startswith("sbatch --ntasks=4 --partition=x --parsable --job-name=name --comment=mine ejb-3f.0")
+    assert commands[2].startswith(
+        "sbatch --ntasks=4 --partition=x --parsable --job-name=name --export=ALL --comment=mine ejb-3f.0"
+    )
     assert commands[2].endswith("/dev/stdin x")
     fields = helper.requests[2][2]
     assert fields["wording"] == {"LC_ALL": "C", "TZ": "CET"} and fields["umask"] == 0o22

@@ -4,6 +4,8 @@ columns of squeue's are in the order in which they are asked for by now."""
 from __future__ import annotations
 
 import string
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,7 @@ from ejbd.batch.exits import exit_file_outcome
 from ejbd.batch.process import CommandResult, plain_environment
 from ejbd.batch.slurm import commands, privacy, refusals, states
 from ejbd.batch.slurm.checks import check_config
+from ejbd.batch.slurm.environments import split_environment
 from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
 from ejbd.batch.slurm.nodes import ShowNodes
 from ejbd.batch.slurm.script import rigid_command, worker_script
@@ -222,6 +225,19 @@ def test_workers_are_told_what_the_sites_srun_hands_on(text: str, limits: list[s
     assert "\nsrun=/opt/slurm/bin/srun\n" in script and 'exec "$srun" --quiet' in script
     assert f" --propagate {','.join(limits) or 'none'}{' --propagate-nice yes' if nice else ''}" in script
     assert (" --warns yes" in script) is warns
+
+
+def test_a_script_that_is_started_with_sigchld_blocked_sees_its_workers_end(tmp_path: Path) -> None:
+    """As slurmstepd of 25.05 starts some: a shell that waits for its children would never wake up."""
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\nsleep 0.2\nexit 3\n")
+    srun.chmod(0o755)
+    request = WorkerScript(sys.executable, tmp_path / "worker.pyz", tmp_path, tmp_path / "exit")
+    (tmp_path / "script").write_text(worker_script(request, 30, srun=str(srun)))
+    blocked = "import os, signal; signal.pthread_sigmask(signal.SIG_BLOCK, [17]); os.execv('/bin/sh', ['sh', 'script'])"
+    environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_NUM_NODES": "1"}
+    done = subprocess.run([sys.executable, "-c", blocked], cwd=tmp_path, env=environment, timeout=60, check=False)
+    assert done.returncode == 3 and (tmp_path / "exit").read_text() == "3\n"
 
 
 def test_windows_from_the_recording() -> None:
@@ -667,6 +683,18 @@ def test_exit_files(tmp_path: Path) -> None:
     outcome = exit_file_outcome(file)
     assert outcome is not None and (outcome.state, outcome.exit_code) == (BatchState.FAILED, 143)
     assert outcome.end_s is not None and abs(outcome.end_s - datetime.now(UTC).timestamp()) < 60
+
+
+def test_of_an_environment_that_sbatch_reads_from_no_file_what_would_steer_it_is_named() -> None:
+    users = {"PATH": "/his", "LD_PRELOAD": "a b", "SBATCH_HINT": "x,y", "SLURM_CONF": "/his", "TZ": "UTC", "Q": "it's"}
+    users |= {"LD_LIBRARY_PATH": "/lib", "SLURM_NTASKS": "9"}  # as in most environments, and within a job
+    started_in, words = split_environment(users, {"SLURM_CONF": "/site"})
+    plain = {name: users[name] for name in ("PATH", "TZ", "Q", "LD_LIBRARY_PATH", "SLURM_NTASKS")}
+    assert started_in == {"SLURM_CONF": "/site", **plain}
+    assert words == ["LD_PRELOAD=a b", "'SBATCH_HINT=x,y'", "SLURM_CONF=/his"]
+    assert split_environment({"SLURM_CONF": "/site"}, {"SLURM_CONF": "/site"})[1] == []
+    with pytest.raises(BatchError, match="LD_X"):
+        split_environment({"LD_X": "it's"}, {})
 
 
 def test_an_ordinary_command_is_quoted() -> None:

@@ -21,7 +21,7 @@ from .place import Place
 from .plain_launch import FILE as ALLOCATION_FILE
 from .plain_launch import allocation_of
 from .processes import Child, Processes
-from .settings import OF_THE_BATCH_JOB, Subjob, site_variables, with_modules
+from .settings import Subjob, batch_job_variables, site_variables, with_modules
 from .shimfolder import QUERIES, SHIMS, shim_environment, write_queries, write_shims
 
 LAST_WORD_S = 0.01
@@ -190,7 +190,6 @@ class Lead:
         processors = int(self._payload["processors"])
         env["HOSTNAME"] = self._place.node
         env.update(site_variables(env, self._place.node, self._place.processors))
-        env.update({name: os.environ[name] for name in OF_THE_BATCH_JOB if name in os.environ})
         env.update(
             EJB_JOB_ID=self._subjob.job,
             EJB_SUBJOB_ID=self._subjob.subjob,
@@ -200,6 +199,7 @@ class Lead:
             SLURM_SUBMIT_DIR=str(script["cwd"]),
         )
         env.update({str(name): str(value) for name, value in (script.get("variables") or {}).items()})
+        env.update(batch_job_variables(env.get("SLURM_JOB_ID", "")))
         if allocation:
             output, error = str(self._payload["output"]), str(self._payload.get("error") or self._payload["output"])
             number, batch_job = env.get("SLURM_JOB_ID", ""), allocation["SLURM_JOB_ID"]

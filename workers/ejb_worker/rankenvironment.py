@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import grp
 import os
 from typing import Any, Dict, Mapping
 
 from .engines.base import EpochContext
 from .place import Place
-from .settings import LAUNCHER_VARIABLES, OF_THE_BATCH_JOB, Subjob, site_variables
+from .settings import LAUNCHER_VARIABLES, Subjob, site_variables
 from .watching import progress_file
 
 # Of the script's own world, not of the ranks'.
@@ -48,7 +47,8 @@ def rank_environment(
         SLURM_NPROCS=size,
     )
     env.update(site_variables(env, place.node, place.processors))
-    env.update(_job_group())
+    if "SLURM_JOB_GROUP" in os.environ:  # which a newer Slurm tells its tasks, as the worker is one
+        env["SLURM_JOB_GROUP"] = os.environ["SLURM_JOB_GROUP"]
     for told in (context.payload, next(one for one in context.payload["ranks"] if int(one["rank"]) == rank)):
         env.update({str(name): str(value) for name, value in (told.get("variables") or {}).items()})
     env.update({str(name): str(value) for name, value in of_launcher.items() if value is not None})
@@ -57,16 +57,6 @@ def rank_environment(
     if context.restart_dir is not None:
         env["EJB_RESTART_DIR"] = context.restart_dir
     return env
-
-
-def _job_group() -> Dict[str, str]:
-    """The group as srun tells it since the Slurm (23.02) that tells a script when its job began."""
-    if OF_THE_BATCH_JOB[0] not in os.environ:
-        return {}
-    try:
-        return {"SLURM_JOB_GROUP": grp.getgrgid(os.getgid()).gr_name}
-    except KeyError:
-        return {}
 
 
 def launchers_environment(env: Dict[str, str], more: Dict[str, str]) -> Dict[str, str]:

@@ -22,7 +22,16 @@ _OF_THE_SITE = (
 )
 
 # What Slurm (since 23.02) says of the batch job in which a script runs. Ranks have it of their script.
-OF_THE_BATCH_JOB = ("SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME", "SLURM_OOM_KILL_STEP")
+_OF_THE_BATCH_JOB = (
+    "SLURM_JOB_START_TIME",
+    "SLURM_JOB_END_TIME",
+    "SLURM_OOM_KILL_STEP",
+    "SLURM_JOB_EXCLUSIVE",
+    "SLURM_JOB_OVERSUBSCRIBE",
+)
+_OF_ITS_NUMBER = ("SLURM_JOB_SLUID",)
+# How the batch script hands on which step it is itself: Slurm tells a script so since 26.05.
+_BATCH_STEP = "EJB_BATCH_STEP_ID"
 
 _DEVICES = (
     "CUDA_VISIBLE_DEVICES",
@@ -57,6 +66,17 @@ def site_variables(given: Mapping[str, str], node: str, processors: int) -> Dict
     found.update(launcher_variables(given))
     found.update(SLURMD_NODENAME=node, SLURM_CPUS_ON_NODE=str(processors))
     found.update(SLURM_TOPOLOGY_ADDR=node, SLURM_TOPOLOGY_ADDR_PATTERN="node")
+    return found
+
+
+def batch_job_variables(number: str) -> Dict[str, str]:
+    """What a script is told of the batch job in which it runs. `number`: by which the job goes, which may be another
+    batch job's: then the unique name of this one is not told.
+    """
+    names = _OF_THE_BATCH_JOB + (_OF_ITS_NUMBER if os.environ.get("SLURM_JOB_ID") == number else ())
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    if step := os.environ.get(_BATCH_STEP):
+        found.update(SLURM_STEP_ID=step, SLURM_STEPID=step)
     return found
 
 

@@ -12,6 +12,7 @@ from ejbd.batch.base import with_tag
 from ejbd.batch.helped import Helped
 from ejbd.batch.process import HERE, CommandResult, Commands, Surroundings
 from ejbd.batch.slurm.commands import Sbatch
+from ejbd.batch.slurm.environments import in_memory
 from ejbd.errors import BatchError
 from ejbd.options.sbatch import BY_LETTER, Argument, matching
 
@@ -19,13 +20,14 @@ from ejbd.options.sbatch import BY_LETTER, Argument, matching
 @dataclass(frozen=True, slots=True)
 class Submission:
     """What an `sbatch` is started with: `users`, the environment that it hands on (None: its own); `wording`, of its
-    user's time zone and language."""
+    user's time zone and language. `own`: sbatch is started in `users`, since it reads no file."""
 
     sbatch: Sbatch
     stdin: str | None
     users: Mapping[str, str] | None
     wording: Mapping[str, str]
     surroundings: Surroundings = HERE
+    own: bool = False
 
 
 class Acts(Protocol):
@@ -53,7 +55,10 @@ class OwnActs:
 
     async def submit(self, submission: Submission) -> CommandResult:
         sbatch, descriptor = submission.sbatch, None
-        if submission.users is not None:
+        environment = {**self.environment, **submission.wording}
+        if submission.users is not None and submission.own:
+            environment = dict(submission.users)
+        elif submission.users is not None:
             descriptor = in_memory(submission.users)
             # By its path: for each component of a heterogeneous job sbatch reads it anew, from its beginning.
             sbatch = replace(sbatch, environment_file=f"/proc/self/fd/{descriptor}")
@@ -62,7 +67,7 @@ class OwnActs:
                 _argv(sbatch),
                 timeout_s=sbatch.timeout_s,
                 stdin=submission.stdin,
-                environment={**self.environment, **submission.wording},
+                environment=environment,
                 surroundings=submission.surroundings,
                 descriptors=() if descriptor is None else (descriptor,),
             )
@@ -101,7 +106,7 @@ class HelpedActs:
         if operands:
             told |= {"file": operands[0], "args": operands[1:]}
         if submission.users is not None:
-            told["environment"] = dict(submission.users)
+            told["started_in" if submission.own else "environment"] = dict(submission.users)
         if around.umask is not None:
             told["umask"] = around.umask
         return await self.helped.asked("sbatch", "test_only" if sbatch.test_only else "submit", sbatch.timeout_s, told)
@@ -149,17 +154,3 @@ def one_word_each(words: Sequence[str]) -> list[str]:
         if not word.startswith("--") and option.argument is Argument.NONE and word[2:]:  # letters in one word
             rest.insert(0, f"-{word[2:]}")
     return found
-
-
-def in_memory(environment: Mapping[str, str]) -> int:
-    """A file that no disk holds, as sbatch's --export-file reads it: a null character behind each variable."""
-    data = "".join(f"{name}={value}\0" for name, value in environment.items()).encode(errors="surrogateescape")
-    descriptor = os.memfd_create("environment")
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(data)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError as error:
-        os.close(descriptor)
-        raise BatchError(f"the job's environment cannot be kept: {error.strerror}", transient=True) from error
-    return descriptor

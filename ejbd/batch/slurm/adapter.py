@@ -32,11 +32,11 @@ from ejbd.batch.process import (
     Surroundings,
     limits_above_ours,
     plain_environment,
-    steers,
 )
 from ejbd.batch.reading import beside
 from ejbd.batch.slurm import charging, checks, commands, privacy, refusals, script, siterules
 from ejbd.batch.slurm.acting import Acts, HelpedActs, OwnActs, Submission
+from ejbd.batch.slurm.environments import is_of_place, may_go_along, split_environment
 from ejbd.batch.slurm.limits import AccountLimits, enforced
 from ejbd.batch.slurm.listing import JobRow, Memory, Squeue, in_order, new_separator
 from ejbd.batch.slurm.nodes import NodeListing, ShowNodes
@@ -265,7 +265,7 @@ class SlurmBatch:
 
         The user's environment is no environment for a command of the daemon's. It would say which libraries that loads
         and which Slurm it asks. So sbatch reads it as a file, which it does before it makes the job's environment of
-        it.
+        it. That of 23.11 alone reads none.
         """
         asked = request.asked
         stdin: str | None = request.script
@@ -274,10 +274,18 @@ class SlurmBatch:
             stdin = request.script if asked.file is None else None
             surroundings = replace(surroundings, directory=asked.directory)
         # The times among the user's options are meant in their time zone.
-        wording = {} if asked is None else {n: v for n, v in asked.environment.items() if _is_of_place(n)}
-        users = None if test_only else await self._users_environment(acts, request)
+        wording = {} if asked is None else {n: v for n, v in asked.environment.items() if is_of_place(n)}
         sbatch = commands.Sbatch(request, timeout_s, test_only=test_only)
-        return Submission(sbatch, stdin, users, wording, surroundings)
+        hands_on = not test_only and (asked is not None or bool(request.environment))
+        own = hands_on and (await self.config()).get("SLURM_VERSION", "").startswith("23.11.")
+        users = await self._users_environment(acts, request, own) if hands_on else None
+        if own and users is not None:
+            users, words = split_environment(users, self._conf())
+            if words:
+                export = asked.export if asked is not None and asked.export is not None else "ALL"
+                users.setdefault("SLURM_EXPORT_ENV", export)  # otherwise sbatch sets it to all of these words
+                sbatch = replace(sbatch, exported=",".join([export, *words]))
+        return Submission(sbatch, stdin, users, wording, surroundings, own)
 
     def _acts(self, identity: Identity) -> Acts:
         """What acts for a user. Raises BatchError where nothing here does."""
@@ -287,23 +295,24 @@ class SlurmBatch:
             return OwnActs(self.commands, own, self._environment_of(own))
         return HelpedActs(Helped(self.helper, entry_of(identity), self.commands.counts, "Slurm"))
 
-    async def _users_environment(self, acts: Acts, request: SubmitRequest) -> dict[str, str] | None:
+    async def _users_environment(self, acts: Acts, request: SubmitRequest, own: bool) -> dict[str, str] | None:
         """What sbatch is to take for the environment that it was started in; None: none at all, or what it has.
 
         Measured against sbatch 22.05: of a file everything goes to the job, whatever `--export` says. What that says
-        besides is added by sbatch itself; under NONE and NIL nothing would.
+        besides is added by sbatch itself; under NONE and NIL nothing would. `own`: it is started in it.
         """
         asked = request.asked
         if asked is None:
-            users = {name: value for name, value in request.environment.items() if _may_go_along(name)}
-            told = await self._told_by_sbatch(request) if users else {}
+            users = {name: value for name, value in request.environment.items() if may_go_along(name)}
+            told = await self._told_by_sbatch(request) if users and not own else {}
             return {**self._environment_of(acts.user), **users, **told} if users else None
         users = dict(asked.environment)
-        told = await self._told_by_sbatch(request)
+        told = {} if own else await self._told_by_sbatch(request)
         if asked.export is not None:
             if asked.export.upper() in ("NONE", "NIL", ""):
                 return None
-            told["SLURM_EXPORT_ENV"] = asked.export
+            if not own:
+                told["SLURM_EXPORT_ENV"] = asked.export
             names = {part.partition("=")[0] for part in export_parts(asked.export) if "=" not in part}
             if not any(name.upper() == "ALL" for name in names):
                 users = {n: v for n, v in users.items() if n in names or n.startswith(("SLURM_", "SPANK_"))}
@@ -538,15 +547,6 @@ def _is_asked(id: str, mark: str, submit_s: float | None, ids: Sequence[str], ma
     """Whether what is told of a number is of a job that was asked about, and not of another one of that number."""
     asked = next((one for one in (id, base_id(id)) if one in ids), None)
     return asked is not None and (asked not in marks or marks[asked].is_on(mark, submit_s))
-
-
-def _may_go_along(name: str) -> bool:
-    """A user's locale and time zone are the job's; SLURM_* and SBATCH_* would change the submission itself."""
-    return not steers(name) or _is_of_place(name)
-
-
-def _is_of_place(name: str) -> bool:
-    return name.startswith("LC_") or name in ("LANG", "LANGUAGE", "TZ")
 
 
 async def _change(acts: Acts, argv: Sequence[str], timeout_s: float, doing: str) -> None:

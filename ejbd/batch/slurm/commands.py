@@ -33,13 +33,14 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
 class Sbatch:
     """Submit one job, the script on standard input.
 
-    Of one that is passed on as its user asked for it, `environment_file` says that the environment is read from a file.
-    `test_only`: it is only asked whether Slurm would take it.
+    `environment_file`: from which sbatch reads the job's environment. `exported`: what else it is to have, as
+    `--export` has it. `test_only`: it is only asked whether Slurm would take it.
     """
 
     request: SubmitRequest
     timeout_s: float = 30.0
     environment_file: str = ""
+    exported: str = ""
     test_only: bool = False
 
     def argv(self) -> list[str]:
@@ -50,8 +51,7 @@ class Sbatch:
             return self._as_asked(request.asked)
         _check_options(request.options)
         argv = ["sbatch", *request.options, "--parsable", "--no-requeue", "--export=ALL"]
-        if self.environment_file:
-            argv.append(f"--export-file={self.environment_file}")
+        argv += self._environment()
         argv += [f"--job-name={request.name or request.tag}", f"--comment={with_tag(request.comment, request.tag)}"]
         if request.queue:  # otherwise the site's default
             argv.append(f"--partition={request.queue}")
@@ -92,13 +92,16 @@ class Sbatch:
         if request.hold:
             argv.append("--hold")
         argv += _beginning(request)
-        if self.environment_file:
-            argv.append(f"--export-file={self.environment_file}")
-            if asked.export is None:  # what counts without it, but sbatch 26.05 then takes nothing from the file
-                argv.append("--export=ALL")
+        if asked.export is None:  # what counts without it, too, but sbatch 26.05 then takes nothing from the file
+            argv.append("--export=ALL")
+        argv += self._environment()
         if self.test_only:
             argv.append("--test-only")
         return [*argv, *self.operands()]
+
+    def _environment(self) -> list[str]:
+        said = {"--export-file": self.environment_file, "--export": self.exported}
+        return [f"{option}={value}" for option, value in said.items() if value]
 
     def parse(self, text: str) -> str | None:
         """The job's id; None where the answer holds none. `--parsable` writes `id` or `id;cluster`."""

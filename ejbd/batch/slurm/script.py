@@ -34,6 +34,7 @@ exec "$@" --node "${SLURMD_NODENAME:-$(hostname)}" --processors "$processors"
 # SLURM_* of the job that shape a step are unset for the workers. They would give the one worker of a node a part of it
 # only. Where the workers leave since no manager answers, the job's own script takes their place (docs/guarantees.md).
 _SUBJOB = r"""#!/bin/sh
+{unblock}
 exit_file={exit_file}
 {find_srun}
 ending=$exit_file.ending
@@ -56,6 +57,7 @@ to_its_end() {{
     done
 }}
 {at_once}(
+    [ -z "${{SLURM_STEP_ID:-}}" ] || export EJB_BATCH_STEP_ID="$SLURM_STEP_ID"
     unset SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION
     unset SLURM_GPUS SLURM_GPUS_PER_TASK SLURM_GPUS_PER_SOCKET SLURM_NTASKS_PER_GPU SLURM_CPUS_PER_GPU SLURM_NTASKS
     unset SLURM_MEM_PER_GPU SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXACT
@@ -88,6 +90,20 @@ if [ "$code" != {alone_code} ] || [ -n "$ended" ] || [ -e {begun} ]; then
 fi
 """
 
+# slurmstepd of 25.05 starts some scripts with SIGCHLD blocked: dash waits for its children forever then. A shell cannot
+# unblock a signal itself.
+_UNBLOCK = r"""while read -r name mask; do
+    case $name:$mask in
+        SigBlk:*[13579bdf]????)
+            python={python_at}
+            [ -x "$python" ] || python={python}
+            exec "$python" -I -S -c '
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+os.execv("/bin/sh", ["sh", *sys.argv[1:]])' "$0" "$@" ;;
+    esac
+done </proc/self/status"""
+
 # The user's PATH need not have the site's srun, and another version of it does not understand this Slurm.
 _FIND_SRUN = """srun={path}
 [ -x "$srun" ] || srun=srun"""
@@ -116,7 +132,9 @@ def worker_script(
     if kill_wait_s > 2 * WORKERS_OWN_S:
         words += ["--grace-s", f"{kill_wait_s - WORKERS_OWN_S:g}"]
     alone = shlex.join(alone_words(request))
+    python = {"python": shlex.quote(request.python), "python_at": shlex.quote(request.python_at)}
     return _SUBJOB.format(
+        unblock=_UNBLOCK.format(**python),
         exit_file=shlex.quote(str(request.exit_file)),
         find_srun=_FIND_SRUN.format(path=shlex.quote(srun)),
         end_at_once=end_at_once(request, "finish"),
