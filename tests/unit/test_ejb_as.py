@@ -6,8 +6,10 @@ import ast
 import base64
 import json
 import os
+import pwd
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +171,19 @@ def test_changes_of_jobs_are_those_of_a_short_list(session: Unrun) -> None:
     assert len(session.ran) == 3
 
 
+def test_what_was_asked_by_an_old_look_at_a_job_is_not_done(tmp_path: Path) -> None:
+    """Its session began late. By then the number may be another job's."""
+    scancel = tmp_path / "scancel"
+    scancel.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/cancelled\n")
+    scancel.chmod(0o755)
+    config = {"spool": str(tmp_path), "path": f"{tmp_path}:/usr/bin:/bin", "environment": {}, "batch": "slurm"}
+    session = ejb_as.Session(pwd.getpwuid(os.geteuid()), config)
+    for id, until_s in (("12", time.monotonic() - 0.1), ("13", time.monotonic() + 60)):
+        request = {"verb": "cancel", "ids": [id], "timeout_s": 30, "until_s": until_s}
+        assert session.answer(json.dumps(request).encode())["timed_out"] is (id == "12")
+    assert (tmp_path / "cancelled").read_text() == "13\n"
+
+
 WORDS = st.one_of(
     st.text(max_size=20),
     st.sampled_from(["..", "/", "/etc/passwd", "--uid=0", "--wrap=id", "--ntasks=1", "ejb-1.1", "0", "\0", "jobs/a"]),
@@ -178,7 +193,7 @@ VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(WORDS, inner, max_size=4)),
     max_leaves=8,
 )
-FIELDS = "path data mode link most offset folders options tag comment file args environment ids id change set"
+FIELDS = "path data mode link most offset folders options tag comment file args environment ids id change set until_s"
 REQUESTS = st.fixed_dictionaries(
     {"verb": st.sampled_from(["prepare", "submit", "cancel", "update", "put", "read", "remove", "test_only"])},
     optional=dict.fromkeys(FIELDS.split(), VALUES),

@@ -168,7 +168,6 @@ class Scancel:
     """Cancel jobs, pending or running."""
 
     ids: Sequence[str]
-    timeout_s: float = 30.0
 
     def argv(self) -> list[str]:
         return ["scancel", *checked_ids(self.ids)]
@@ -180,7 +179,6 @@ class Shorten:
 
     id: str
     walltime_s: float
-    timeout_s: float = 20.0
 
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])
@@ -193,7 +191,6 @@ class Hold:
 
     id: str
     hold: bool
-    timeout_s: float = 20.0
 
     def argv(self) -> list[str]:
         return ["scontrol", "uhold" if self.hold else "release", *checked_ids([self.id])]
@@ -205,7 +202,6 @@ class Begins:
 
     id: str
     begins: bool
-    timeout_s: float = 20.0
 
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])
@@ -218,7 +214,6 @@ class BeginsIn:
 
     id: str
     seconds: float
-    timeout_s: float = 20.0
 
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])
