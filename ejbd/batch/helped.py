@@ -14,7 +14,7 @@ from ejbd.batch.process import CommandCount, CommandResult, CommandTimedOut
 from ejbd.errors import BatchError, Code, EjbError, SubmitOutcomeUnknown
 from ejbd.identity.sessions import Helper, NoAnswer, UsersSessionsAway
 
-LEAST_ANSWER_S = 20  # a session may have to begin first; a user whose sessions do not answer is not asked for a while
+LEAST_ANSWER_S = 20  # a session may have to begin first, and one that does not answer keeps its user waiting
 
 
 @dataclass(frozen=True, slots=True)
