@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import base64
+import ctypes
 import json
 import os
 import pwd
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,9 @@ from hypothesis import strategies as st
 
 from ejbd.batch.slurm.acting import one_word_each
 from ejbd.errors import BatchError
+from ejbd.files.userfiles import NotTheirs, read_plain
 from ejbd.identity import ejb_as
+from ejbd.manager.hands.files import OwnFiles
 from ejbd.options.sbatch import OPTIONS, Argument, Use
 from tests.fakes.unrun import Unrun
 from tests.nightly import examples
@@ -113,6 +117,63 @@ def test_what_is_no_plain_file_of_the_user_is_not_read(session: Unrun, tmp_path:
     os.mkfifo(tmp_path / "spool/jobs/fifo")
     assert "regular" in session.ask(verb="read", path="jobs/fifo", most=9)["error"]
     assert not session.ask(verb="read", path="/dev/zero", most=9)["ok"]
+
+
+def test_a_hard_link_to_a_file_of_another_is_neither_read_nor_written(session: Unrun, tmp_path: Path) -> None:
+    """Linux may let a user make one of a file in any folder that may be searched (`fs.protected_hardlinks` is 0)."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    secret, link = tmp_path / "secret", tmp_path / "spool/jobs/out"
+    secret.write_text("another's")
+    os.chown(secret, 65534, 65534)
+    os.link(secret, link)
+    assert session.ask(verb="read", path="jobs/out", most=99).get("refused")
+    assert session.ask(verb="put", path="jobs/out", data=base64.b64encode(b"mine").decode())["ok"]
+    assert (link.read_bytes(), secret.read_bytes()) == (b"mine", b"another's")
+    assert session.ask(verb="remove", path="jobs/out")["ok"] and secret.exists()
+    os.link(secret, link)
+    with pytest.raises(NotTheirs):
+        OwnFiles().read(link, 99)
+    with pytest.raises(NotTheirs):
+        read_plain(link, 99, owner=os.geteuid(), follow=True)
+
+
+def test_what_is_swapped_while_it_is_looked_at_leads_nowhere_else(session: Unrun, tmp_path: Path) -> None:
+    """A file, and a folder, that are links to something outside in every other moment."""
+    outside, jobs = tmp_path / "outside", tmp_path / "spool/jobs"
+    outside.mkdir()
+    (outside / "out").write_text("outside")
+    for name in ("1", "kept"):
+        (jobs / name).mkdir(mode=0o700)
+        (jobs / name / "out").write_text("inside")
+    (jobs / "kept" / "link").symlink_to(outside / "out")
+    (jobs / "link").symlink_to(outside)
+    over = threading.Event()
+
+    def swap() -> None:
+        libc = ctypes.CDLL(None)
+        pairs = [(jobs / "1", jobs / "link"), (jobs / "kept" / "out", jobs / "kept" / "link")]
+        while not over.is_set():
+            for one, other in pairs:  # both names at once: RENAME_EXCHANGE
+                libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), 2)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    seen: set[bytes] = set()
+    try:
+        for _ in range(300):
+            for path in ("jobs/1/out", "jobs/kept/out"):
+                answer = session.ask(verb="read", path=path, most=99)
+                seen.add(base64.b64decode(answer["data"]) if answer["ok"] else b"refused")
+            session.ask(verb="put", path="jobs/1/put", data="")
+            session.ask(verb="remove", path="jobs/1/put")
+            session.ask(verb="put", path="jobs/1/more/put", data="")
+            session.ask(verb="remove", path="jobs/1/more")
+    finally:
+        over.set()
+        thread.join()
+    assert seen <= {b"inside", b"refused"} and b"inside" in seen
+    assert sorted(outside.iterdir()) == [outside / "out"]
 
 
 @pytest.mark.parametrize(("level", "mode"), [("spool", 0o750), ("spool", 0o707), ("", 0o777), ("", 0o770)])
