@@ -118,10 +118,8 @@ class Worker:
         return kinds
 
     async def finish_ranks(self, epoch: int, code: int = 0) -> None:
-        """It tells of all of them, also where the daemon dies meanwhile: they are kept until that answers."""
         for rank in self.ranks.pop(epoch, []):
-            self.keep("rank-exit", epoch=epoch, rank=rank, code=code)
-        await self.send()
+            await self.report("rank-exit", epoch=epoch, rank=rank, code=code)
 
 
 def hold_to_the_catalogue(store: Store) -> None:
