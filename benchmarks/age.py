@@ -18,6 +18,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,8 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list of a name": lambda s: queries.list_jobs(s, name="heat"),
     "list of a name that no job has": lambda s: queries.list_jobs(s, name="nothing"),
     "list of a part of a name that none has": lambda s: queries.list_jobs(s, name_part="nothing"),
-    "list of states, with what has ended": lambda s: queries.list_jobs(
-        s, states=[JobState.UNKNOWN, JobState.COMPLETED]
-    ),
-    **{f"list by {by}": lambda s, by=by: queries.list_jobs(s, order=f"-{by}") for by in queries.ORDERS},
+    "list of states, with what has ended": lambda s: queries.list_jobs(s, states=ENDED),
+    **{f"list by {by}": partial(queries.list_jobs, order=f"-{by}") for by in queries.ORDERS},
     "events after one": lambda s: queries.events(s, 1, 100),
     "a user's last job": lambda s: queries.resolve_job(s, "last", USER),
     "jobs by state": queries.job_counts,
