@@ -9,8 +9,10 @@ take turns in rounds. Told are alice's median, 99th percentile and slowest of al
 what was answered to mallory. `--ended`: mallory has so many jobs that have ended. `--only`: rows in which one of these
 words stands.
 
-The machine may be busy, and mallory's client is no part of the question. So the daemon and alice's client have a high
-priority (`nice`), and all else the ordinary one. It has to run as root, which may become another user.
+The machine may be busy with other things, and mallory's client is no part of the question. So the daemon and alice's
+client have a high priority (`nice`), and all else the ordinary one. Where groups of processes can have shares of the
+processors (cgroup v1), the daemon, its helper, Slurm and alice's client are such a group, with far more than all else.
+It has to run as root, which may become another user.
 """
 
 from __future__ import annotations
@@ -149,6 +151,38 @@ def prioritize(pid: int, nice: int) -> None:
             os.setpriority(os.PRIO_PROCESS, task.id, nice)
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+
+
+GROUPS, SHARES = Path("/sys/fs/cgroup/cpu"), 1 << 17  # a process by itself, or its session, has 1,024
+
+
+class Group:
+    """Processes that share the processors with all else as one, and what they fork."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = GROUPS / f"one-user-{os.getpid()}"
+        try:
+            self._folder.mkdir()
+            (self._folder / "cpu.shares").write_text(str(SHARES))
+        except OSError:
+            self._folder = None  # there are none, or of another kind
+
+    def take(self, *pids: int) -> None:
+        for pid in pids if self._folder is not None else ():
+            (self._folder / "cgroup.procs").write_text(str(pid))  # type: ignore[operator]
+
+    def close(self) -> None:
+        """Give its processes back."""
+        if self._folder is None:
+            return
+        for _ in range(100):
+            for pid in (self._folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    (GROUPS / "cgroup.procs").write_text(pid)
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
+                return
+            time.sleep(0.1)
 
 
 Attack = Callable[[Client], Awaitable[object]]
@@ -467,7 +501,11 @@ def measure(site: Site, target: Target, name: str, alice: Connection, options: a
 
 @contextlib.contextmanager
 def begun(options: argparse.Namespace) -> Iterator[tuple[Site, Target, Connection]]:
-    with people() as users, shared_cluster(4, 2, "--profile=multiuser") as cluster:
+    with (
+        people() as users,
+        shared_cluster(4, 2, "--profile=multiuser") as cluster,
+        contextlib.closing(Group()) as group,
+    ):
         site = Site(cluster, users)
         toml = site.daemon.config.read_text().replace("poll_s = 1.0", "poll_s = 5.0")
         site.daemon.config.write_text(toml)
@@ -478,6 +516,7 @@ def begun(options: argparse.Namespace) -> Iterator[tuple[Site, Target, Connectio
         try:
             assert site.daemon.process is not None
             prioritize(site.daemon.process.pid, PRIORITY)
+            group.take(site.daemon.process.pid, site.unit.server.pid, *cluster.pids().values())
             home = str(users.home(users.mallory))
             as_user(
                 users.mallory, ["sh", "-c", f"cd {home} && mkdir -p t && for n in $(seq 40); do ln -s . t/$n; done"]
@@ -491,6 +530,7 @@ def begun(options: argparse.Namespace) -> Iterator[tuple[Site, Target, Connectio
             child = os.fork()
             if not child:
                 prioritize(os.getpid(), PRIORITY)
+                group.take(os.getpid())
                 found = pwd.getpwnam(users.alice)
                 os.setgroups([])
                 os.setgid(found.pw_gid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pwd
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from ejbd.batch.base import Identity
 from ejbd.batch.process import CommandCount, CommandResult, CommandTimedOut
 from ejbd.errors import BatchError, Code, EjbError, SubmitOutcomeUnknown
 from ejbd.identity.sessions import Helper, NoAnswer, UsersSessionsAway
+
+LEAST_ANSWER_S = 20  # a session may have to begin first, and one that does not answer keeps its user waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,15 @@ class Helped:
         count.calls += 1
         count.failures += 1  # until it has ended well
         seconds, user = math.ceil(timeout_s), self.user.pw_name
+        if verb in (
+            "cancel",
+            "update",
+        ):  # what was seen of the jobs is old by then, also where a session was waited for
+            told = {**told, "until_s": time.monotonic() + timeout_s}
         try:
-            answer = await self.helper.asked(user, verb, answer_s=seconds + 5, timeout_s=seconds, **told)
+            answer = await self.helper.asked(
+                user, verb, answer_s=max(seconds, LEAST_ANSWER_S) + 5, timeout_s=seconds, **told
+            )
         except NoAnswer as error:
             if verb == "submit":
                 text = f"{self.system} may have taken the job or not: {error}"

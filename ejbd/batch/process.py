@@ -8,7 +8,7 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +54,32 @@ class CommandCount:
     calls: int = 0
     failures: int = 0
     seconds: float = 0.0
+
+
+LEAST_ACT_S = 3.0
+
+
+class ActTime:
+    """How long a command that acts on a job may take, which goes by a look at the job just before it.
+
+    While no controller answers, a command asks on for a long time (Slurm's for MessageTimeout). One that comes up
+    meanwhile may have given the number to another job. So a command that takes long is ended, and comes after another
+    look. It has twice as long as the last one took, and at least LEAST_ACT_S.
+    """
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self.seconds = min(LEAST_ACT_S, most_s)
+
+    async def run(self, command: Callable[[float], Awaitable[CommandResult]]) -> CommandResult:
+        """Raises CommandTimedOut, too."""
+        try:
+            result = await command(self.seconds)
+        except CommandTimedOut:
+            self.seconds = min(2 * self.seconds, self._most_s)
+            raise
+        self.seconds = min(max(LEAST_ACT_S, 2 * result.seconds), self._most_s)
+        return result
 
 
 @dataclass(frozen=True, slots=True)

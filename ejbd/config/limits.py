@@ -117,6 +117,10 @@ class Limits(BaseModel):
     user_requests_per_s: Annotated[
         float, Field(gt=0, le=100_000, description="of one user; ten seconds' worth at once")
     ] = 50.0
+    user_submissions_per_s: Annotated[
+        float,
+        Field(gt=0, le=100_000, description="of one user; four seconds' worth at once, and what is beyond waits"),
+    ] = 25.0
     user_connections: Annotated[
         int,
         Field(

@@ -365,7 +365,11 @@ class Session:
                 resource.setrlimit(kind, (hard if hard != -1 and not 0 <= most <= hard else most, hard))
 
         began, timed_out = time.monotonic(), False
-        seconds = number(request.get("timeout_s", 30), "timeout_s", 1, MOST_COMMAND_S)
+        seconds: float = number(request.get("timeout_s", 30), "timeout_s", 1, MOST_COMMAND_S)
+        if "until_s" in request:  # by the clock of the machine, which the daemon is on, too
+            seconds = min(seconds, float(request["until_s"]) - began)
+            if seconds <= 0:
+                return {"code": -signal.SIGKILL, "timed_out": True, "seconds": 0.0, "stdout": "", "stderr": ""}
         script = need(TEXT, request.get("script", ""), "the script").encode(errors="surrogateescape")
         around: Any = {"executable": program, "env": environment, "umask": umask}
         around.update(cwd=need(ABSOLUTE, request.get("cwd", "/"), "the folder"))

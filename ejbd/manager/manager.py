@@ -29,6 +29,7 @@ from ejbd.manager.requests.entrance import Entrance
 from ejbd.manager.requests.jobs import JobRequests
 from ejbd.manager.requests.site import SiteRequests
 from ejbd.manager.service.daytimes import DayTimes
+from ejbd.manager.service.ends import EndNotes
 from ejbd.manager.service.health import Health
 from ejbd.manager.service.hindsight import Hindsight
 from ejbd.manager.service.mailer import Mailer
@@ -59,6 +60,7 @@ class Manager:
         self.settings, self.store, self.world = settings, store, world
         self.telemetry = Telemetry(batch.command_counts)
         self.spool_watch = SpoolWatch(world, lambda: self.on_rival())
+        self.end_notes = EndNotes(world)
         self.watch = Health(settings, store, spool=self.spool_watch.fault)
         self.acting = Acting(world, self.watch)
         self.hearing = Hearing(world.clock, world.memory.seen)
@@ -122,6 +124,8 @@ class Manager:
                 await self._adopt_known(self.spool_watch.later)
             if self.spool_watch.later is None:
                 await self._begin_work()
+        if self.spool_watch.fault() is None:
+            await self.end_notes.note()
 
     async def _adopt_known(self, later: int) -> None:
         try:

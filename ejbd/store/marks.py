@@ -1,5 +1,5 @@
 """What a database says about itself: which one it is, which daemon writes, where its spool is, up to which event mails
-were sent, and when other jobs were noted last."""
+were sent and ends of jobs noted in the spool, and when other jobs were noted last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from ejbd.store.models import Event, Mark
 
 DATABASE, TERM, MAILED, BEAT, OTHERS = "database", "term", "mailed", "beat", "others"
-SPOOL, SIGN = "spool", "sign"
+SPOOL, SIGN, ENDS = "spool", "sign", "ends"
 
 
 def identity(session: Session) -> tuple[str, bool]:
@@ -101,3 +101,17 @@ def others_seen(session: Session) -> float | None:
 
 def set_others_seen(session: Session, now: float) -> None:
     session.merge(Mark(name=OTHERS, value=repr(now)))
+
+
+def ends_noted(session: Session) -> int:
+    """The last event up to which the spool has the ends of jobs. What ended before the first call is not noted."""
+    found = session.get(Mark, ENDS)
+    if found is None:
+        found = Mark(name=ENDS, value=str(session.scalar(select(func.max(Event.id))) or 0))
+        session.add(found)
+        session.flush()
+    return int(found.value)
+
+
+def set_ends_noted(session: Session, event: int) -> None:
+    session.merge(Mark(name=ENDS, value=str(event)))

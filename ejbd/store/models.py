@@ -116,9 +116,12 @@ class Job(Base):
 
     __table_args__ = (
         # Without statistics SQLite takes an equality before an order: "no array" must not look like one.
-        Index("ix_jobs_state", "state", "end_s", "array_id"),
+        Index("ix_jobs_state", "state", "end_s", "array_id", "user"),
         Index("ix_jobs_listed", "seq", "state", "array_id", **only_where("array_id IS NULL")),
         Index("ix_jobs_user_listed", "user", "seq", "state", "array_id", **only_where("array_id IS NULL")),
+        Index("ix_jobs_queue_listed", "queue", "seq", "state", "array_id", **only_where("array_id IS NULL")),
+        Index("ix_jobs_user_queue", "user", "queue", "seq", "state", "array_id", **only_where("array_id IS NULL")),
+        Index("ix_jobs_named", "name", "seq", "state", "array_id", **only_where("array_id IS NULL")),
         Index("ix_jobs_array", "array_id", "state", **only_where("array_id IS NOT NULL")),
         Index("ix_jobs_number", "number"),
         NEVER_AGAIN,

@@ -48,6 +48,8 @@ ALL = "all"
 RANGE = ".."
 CANDIDATES_NAMED = 5
 RECENT_EVENTS = 100_000
+SORTED_JOBS = 20_000  # by another order than that of their submission
+SEARCHED_JOBS = 100_000  # for a part of a name
 PACE_RUNS = 256  # the newest whole runs by which the pace is known
 
 
@@ -69,11 +71,12 @@ def list_jobs(
 ) -> Sequence[Job]:
     """Jobs, newest first. The next page is the one `before_seq` of the last job of this one.
 
-    `name_part` stands anywhere in the name, in capitals or not. `between`: the `seq` of two jobs, both of which are
-    meant, too. Elements are listed of one `array` alone: otherwise the job stands for them that the array is.
+    `name_part` stands anywhere in the name, in capitals or not, and is looked for in the newest SEARCHED_JOBS.
+    `between`: the `seq` of two jobs, both of which are meant, too. Elements are listed of one `array` alone: otherwise
+    the job stands for them that the array is.
 
     `order`: by a key of :data:`ORDERS`, from the greatest on with a `-` before it; what has no such value comes last.
-    Then the next page is the one with the `offset` behind it.
+    The newest SORTED_JOBS are sorted. Then the next page is the one with the `offset` behind it.
     """
     by = ORDERS.get(order.removeprefix("-"))
     keys = [Job.seq.desc()]
@@ -85,9 +88,16 @@ def list_jobs(
     if before_seq is not None:
         filters.append(Job.seq < before_seq)
     page = select(Job).where(*filters).order_by(*keys).limit(limit).offset(offset or None)
-    if by is not None:  # all that meet the filters are sorted, but only those of the page are read as a whole
-        page = select(Job).where(Job.seq.in_(page.with_only_columns(Job.seq))).order_by(*keys)
+    if by is not None:  # only those of the page are read as a whole
+        page = page.where(_among_newest(filters, SORTED_JOBS)).with_only_columns(Job.seq)
+        page = select(Job).where(Job.seq.in_(page)).order_by(*keys)
     return session.scalars(page.options(*options)).all()
+
+
+def _among_newest(filters: Sequence[ColumnElement[bool]], most: int) -> ColumnElement[bool]:
+    """So many of those that meet the filters, however many did so before. They are counted along an index."""
+    last = select(Job.seq).where(*filters).order_by(Job.seq.desc()).offset(most - 1).limit(1).correlate(None)
+    return Job.seq >= func.coalesce(last.scalar_subquery(), 0)
 
 
 def open_or_ended(table: type[Job] | type[Subjob], since_s: float) -> ColumnElement[bool]:
@@ -129,14 +139,14 @@ def job_filters(
     found = [Job.array_id.is_(None) if array is None else Job.array_id == array]
     if name is not None:
         found.append(Job.name == name)
-    if name_part is not None:
-        found.append(Job.name.icontains(name_part, autoescape=True))
     if user is not None:
         found.append((Job.user.concat("") if alive else Job.user) == user)
     if states is not None:
         found.append((Job.state if alive else Job.state.concat("")).in_([state.value for state in states]))
     if queue is not None:
         found.append(Job.queue == queue)
+    if name_part is not None:
+        found += [_among_newest(found, SEARCHED_JOBS), Job.name.icontains(name_part, autoescape=True)]
     return found
 
 

@@ -30,8 +30,9 @@ def cluster() -> Iterator[SlurmCluster]:
 
 
 @pytest.fixture
-def daemon(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Daemon]:
+def daemon(cluster: SlurmCluster, tmp_path: Path, store_url: str) -> Iterator[Daemon]:
     toml = f'batch = "slurm"\npoll_s = 1\nspool = "{tmp_path / "spool"}"\nworker_python = "{sys.executable}"\n'
+    toml += f'database_url = "{store_url}"\n'
     toml += '[queues.default]\nelasticity = "on"\nmin_processors = 1\n'
     daemon = Daemon(tmp_path, toml, {"SLURM_CONF": str(cluster.conf)})
     daemon.start()
@@ -65,10 +66,12 @@ def lines(path: Path) -> list[str]:
     return sorted(path.read_text().split()) if path.exists() else []
 
 
-def test_nothing_is_lost_doubled_or_taken_from_others(cluster: SlurmCluster, daemon: Daemon, tmp_path: Path) -> None:
+@pytest.mark.sampled(2)
+def test_nothing_is_lost_doubled_or_taken_from_others(
+    cluster: SlurmCluster, daemon: Daemon, tmp_path: Path, store_url: str
+) -> None:
     """What runs is followed, what the copy does not know is found, and a key that was used gives the same job."""
-    submit, copy = Submissions(daemon), tmp_path / "copy"
-    url = parse_url(f"sqlite:///{daemon.state / 'ejbd.sqlite'}")
+    submit, copy, url = Submissions(daemon), tmp_path / "copy", parse_url(store_url)
     jobs = {"known": submit.elastic("known"), "passed": submit.passed_through("passed")}
     until(lambda: lines(tmp_path / "begun") == ["known", "passed"], "they do not run", 60)
     backup(url, copy)
@@ -78,12 +81,15 @@ def test_nothing_is_lost_doubled_or_taken_from_others(cluster: SlurmCluster, dae
             "lost": submit.elastic("lost"),
             "array": submit.passed_through("array", GATE, "--array=0-1"),
             "fails": submit.passed_through("fails", "false; exit 3"),
+            "ends": submit.elastic("ends", "exit 4"),
         }
 
     jobs |= (found := later())
-    begun = ["array", "array", "fails", "known", "lost", "passed"]
+    begun = ["array", "array", "ends", "fails", "known", "lost", "passed"]
     until(lambda: lines(tmp_path / "begun") == begun, "they do not run", 60)
-    assert daemon.wait(jobs["fails"])["exit_code"] == 3
+    assert [daemon.wait(jobs[name])["exit_code"] for name in ("fails", "ends")] == [3, 4]
+    noted = tmp_path / "spool" / "ended"
+    until(lambda: any(jobs["ends"] in file.read_text() for file in noted.glob("*.json")), "its end is not noted", 60)
     stranger = cluster.sbatch("--job-name=stranger", "--time=5", script="exec sleep 300")
 
     def sign() -> int:
@@ -99,7 +105,7 @@ def test_nothing_is_lost_doubled_or_taken_from_others(cluster: SlurmCluster, dae
     (tmp_path / "go").touch()
     ends = {name: daemon.wait(job) for name, job in jobs.items()}
     told = {name: (end["state"], end["exit_code"]) for name, end in ends.items()}
-    assert told.pop("fails") == ("failed", 3)
+    assert (told.pop("fails"), told.pop("ends")) == (("failed", 3), ("failed", 4))
     assert set(told.values()) == {("completed", 0)}, told
     assert lines(tmp_path / "begun") == begun
     assert lines(tmp_path / "ended") == ["array", "array", "known", "lost", "passed"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tests.fakes.plans import asking_function
 NOW = 1_760_000_000.0
 DAY_S = 86400.0
 JOBS_A_DAY = 2000  # that have ended
+COPIES_A_COMMIT = 500  # SQLite's log has a whole commit
 COPY = "00000000"  # in each id of a copied job: the number of the copy
 LEFT_OUT = ("marks", "daily_runs", "queue_pauses", "queue_overrides", "queue_windows", "drains")
 BOUNDED = ("moves", "speeds", "runs", "overheads", "obstacles")  # of each application the newest few are kept
@@ -59,7 +60,7 @@ def age_database(store: Store, of: Store, copies: int) -> int:
             return COPY + value if whole else pattern.sub(lambda found: ids[found[0]], value)
         return value - step_s * (copies + 1) if isinstance(value, float) and value > NOW / 2 else value
 
-    def fill(session: Session) -> None:
+    def fill(session: Session, numbers: Collection[int]) -> None:
         connection = session.connection()
         for table in _tables():
             for row in rows[table.name] if table.name == "other_jobs" else ():
@@ -69,18 +70,20 @@ def age_database(store: Store, of: Store, copies: int) -> int:
                 continue
             names = [name for name in first[0] if name not in _counted(table)]
             quoted = ", ".join(f'"{name}"' for name in names)  # `user` is a word of PostgreSQL's
-            into = f"INSERT INTO {table.name} ({quoted})"
-            connection.execute(text(f"{into} VALUES ({', '.join(f':{name}' for name in names)})"), first)
-            connection.execute(text(f"CREATE TEMPORARY TABLE one_{table.name} AS SELECT * FROM {table.name}"))
+            one = f"one_{table.name}"
+            connection.execute(text(f"CREATE TEMPORARY TABLE {one} AS SELECT {quoted} FROM {table.name} LIMIT 0"))
+            connection.execute(text(f"INSERT INTO {one} VALUES ({', '.join(f':{name}' for name in names)})"), first)
             exact = connection.dialect.name == "postgresql"
             values = ", ".join(_copied(table, name, exact) for name in names)
-            copied = text(f"{into} SELECT {values} FROM one_{table.name}")
-            for number in range(1, copies if table.name not in BOUNDED else 1):
+            copied = text(f"INSERT INTO {table.name} ({quoted}) SELECT {values} FROM {one}")
+            for number in numbers if table.name not in BOUNDED else {0} & {*numbers}:
                 given = {"id": f"{number:0{len(COPY)}d}", "number": number, "later_s": step_s * number}
                 connection.execute(copied, {key: given[key] for key in given if f":{key}" in copied.text})
-            connection.execute(text(f"DROP TABLE one_{table.name}"))
+            connection.execute(text(f"DROP TABLE {one}"))
 
-    store.write_sync(fill)
+    for begin in range(0, copies, COPIES_A_COMMIT):
+        numbers = range(begin, min(copies, begin + COPIES_A_COMMIT))
+        store.write_sync(lambda session, of=numbers: fill(session, of))  # type: ignore[misc]
     return len(rows["jobs"]) * copies
 
 
@@ -237,9 +240,11 @@ def list_addresses(paths: Sequence[str], jobs: Sequence[str], now: float) -> lis
         "alive=true",
         "state=running",
         "state=failed&state=timeout",
-        "queue=default",
+        "queue=batch",
+        "queue=none",
+        f"user={USER}&queue=none",
     )
-    lists += ("name=heat", "name_part=eat", "number=1001", "select=last-3..last", "before=5")
+    lists += ("name=heat", "name=none", "name_part=eat", "number=1001", "select=last-3..last", "before=5")
     found += [f"/v1/jobs?{query}" for query in lists] + ["/v1/events?after=1&limit=100", "/v1/queues/default"]
     found += [f"/v1/savings?by={by}&until_s={now}" for by in ("day", "user", "queue")] + [
         f"/v1/cluster?since_s={now - DAY_S}"

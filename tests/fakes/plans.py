@@ -16,7 +16,7 @@ from ejbd.store.store import Store
 GROWING = ("jobs", "subjobs", "events", "intents", "operations", "workers", "epochs", "launches", "past_runs")
 """Tables that have rows of all jobs that ever were."""
 READ_ALL = {
-    "store/queries.py:list_jobs": "a list in the order of a column of the page; names are looked for along the list",
+    "store/queries.py:list_jobs": "SORTED_JOBS are sorted, SEARCHED_JOBS looked through for a part of a name",
     "store/queries.py:count_by_state": "how many there are in all, by an index alone",
     "store/queries.py:job_counts": "how many there are in all, by an index alone",
     "store/retention.py:in_use": "once a day, of the jobs with files",

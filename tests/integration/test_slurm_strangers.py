@@ -11,14 +11,18 @@ import os
 import random
 import re
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
+from ejbd.batch.process import CommandResult, Commands
 from ejbd.manager.acts.subjobs import add_intent
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.manager import Manager
@@ -38,7 +42,7 @@ _FIELD = re.compile(r"(\w+)=(\S*)")
 def cluster() -> Iterator[SlurmCluster]:
     if reason := missing_slurm():
         pytest.skip(reason)
-    with slurm_cluster(2, 2) as cluster:
+    with slurm_cluster(2, 2, more="MessageTimeout=20\n") as cluster:
         yield cluster
 
 
@@ -48,7 +52,8 @@ def controller(cluster: SlurmCluster, number: signal.Signals) -> None:
 
 def come_back(cluster: SlurmCluster, state: bytes | None) -> None:
     """The controller dies, and knows no more of jobs than `state` when it is up again (None: nothing)."""
-    controller(cluster, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        controller(cluster, signal.SIGKILL)
     for path in cluster.job_state.parent.glob("job_state*"):
         path.unlink()
     if state is not None:
@@ -184,3 +189,45 @@ async def test_no_stranger_is_touched_or_believed(cluster: SlurmCluster, tmp_pat
         strangers = submit_strangers(cluster, highest, drawn)
         async with elastic_manager(cluster, tmp_path) as (manager, _):
             await play(manager, jobs)
+
+
+async def test_an_act_does_not_wait_for_a_controller_that_is_away(
+    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies between the look and the act. Slurm's commands would ask on until another one is there."""
+    cluster.empty()
+    come_back(cluster, None)
+    strangers = submit_strangers(cluster, 8, random.Random(3))
+    state = cluster.saved().read_bytes()
+    come_back(cluster, None)
+    cluster.sbatch("--job-name=blocker", "--ntasks=3", "--time=60", script="exec sleep 3600")
+    async with elastic_manager(cluster, tmp_path) as (manager, _):
+        jobs = await submit_jobs(manager)
+        numbers = await manager.store.read(lambda s: {*s.scalars(select(Subjob.batch_id))})
+        assert numbers - {None} <= strangers
+        run, back = Commands.run, threading.Event()
+        act_ended = threading.Event()
+
+        def bring_back() -> None:
+            act_ended.wait(4)
+            come_back(cluster, state)
+            back.set()
+
+        async def without_a_controller(self: Commands, argv: Sequence[str], **more: Any) -> CommandResult:
+            if argv[0] != "scancel" or act_ended.is_set():
+                return await run(self, argv, **more)
+            controller(cluster, signal.SIGKILL)
+            bringing = asyncio.create_task(asyncio.to_thread(bring_back))
+            try:
+                return await run(self, argv, **more)
+            finally:
+                act_ended.set()
+                await bringing
+
+        monkeypatch.setattr(Commands, "run", without_a_controller)
+        await manager.cancel(jobs["held"], "me")
+        await until(manager, lambda _: back.is_set(), "back")
+        assert not acts(cluster), "something was done to a batch job"
+        await manager.poller.poll()
+        await until(manager, all_tried, "done with what was asked for")
+        assert not acts(cluster), "something was done to a batch job"

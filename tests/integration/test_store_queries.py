@@ -60,6 +60,18 @@ def test_list_jobs(jobs: Store, asked: dict[str, Any], found: list[str]) -> None
     assert [job.id for job in jobs.read_sync(lambda session: queries.list_jobs(session, **asked))] == found
 
 
+def test_of_many_jobs_the_newest_are_sorted_and_searched(jobs: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(**asked: Any) -> list[str]:
+        return [job.id for job in jobs.read_sync(lambda session: queries.list_jobs(session, **asked))]
+
+    assert found(order="submitted", name_part="HEA") == ["x%_y", "ab56", "ab34", "ab12"]
+    monkeypatch.setattr(queries, "SORTED_JOBS", 2)
+    assert found(order="user") == ["x%_y", "ab56"] and found(order="-user", user="ada") == ["x%_y", "ab34"]
+    monkeypatch.setattr(queries, "SEARCHED_JOBS", 3)
+    assert found(name_part="hea") == ["x%_y", "ab56", "ab34"]
+    assert found(name_part="hea", user="ada", states={JobState.RUNNING}) == ["ab12"]
+
+
 def test_pages_of_jobs_join_without_a_gap(jobs: Store) -> None:
     seen: list[str] = []
     before = None

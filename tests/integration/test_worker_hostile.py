@@ -6,6 +6,8 @@ import importlib
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,21 @@ class Hostile:
             handler.send_header(proofs.PROOF_HEADER, "0" * 64)
         if self.how == "reflected proof":
             handler.send_header(proofs.PROOF_HEADER, str(handler.headers["Authorization"]).rpartition(" ")[2])
+        claim = proofs.claim_of(handler.headers["Authorization"])
+        assert claim is not None
+        secret = self.there.manager.secret
+        proof = partial(proofs.answer_proof, secret, claim)
+        forged = {
+            "another subjob's secret": lambda: proofs.answer_proof(proofs.new_secret(), claim, status, "", data),
+            "altered on its way": lambda: proof(status, "", b'{"operations": []}'),
+            "another status on its way": lambda: proof(503, "", data),
+            "session put in on its way": lambda: proof(status, "1-" + "a" * 32, data),
+            "for another request": lambda: proof.func(
+                *proof.args[:1], replace(claim, proof="0" * 64), status, "", data
+            ),
+        }
+        if self.how in forged:
+            handler.send_header(proofs.PROOF_HEADER, forged[self.how]())
         if self.how == "session":
             handler.send_header(proofs.SESSION_HEADER, "1-" + "a" * 32)
         if self.how == "old answer":
@@ -97,6 +114,8 @@ def there(tmp_path: Path) -> Iterator[World]:
 
 
 ANSWERS = ["200", "401", "403", "404", "422", "302", "500", "made-up proof", "reflected proof", "session", "old answer"]
+ANSWERS += ["another subjob's secret", "altered on its way", "another status on its way", "for another request"]
+ANSWERS += ["session put in on its way"]
 
 
 def test_who_takes_the_daemons_port_learns_nothing_and_starts_nothing(there: World) -> None:

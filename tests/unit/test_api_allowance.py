@@ -15,11 +15,13 @@ from typing import Any
 import httpx
 import pytest
 
-from ejbd.api.access.allowance import BURST_S, Rates
+from ejbd.api.access.allowance import BURST_S, Allowances, Rates
+from ejbd.api.auth import Principal
 from ejbd.api.shares import Shares, Use
 from ejbd.client import AsyncClient, Client
 from ejbd.config import Limits
 from ejbd.errors import EjbError
+from ejbd.wire.rights import Proof, Role
 from tests.fakes.api_server import ApiServer
 from tests.unit.test_api_access import JOB, as_user
 from tests.unit.test_api_neighbours import Connection
@@ -53,6 +55,14 @@ def test_a_bucket_fills_by_its_rate_up_to_a_burst() -> None:
     assert [rates.take("ulla") for _ in range(burst + 1)].count(0.0) == burst
 
 
+def test_beyond_its_rate_a_turn_is_waited_for_but_not_for_long() -> None:
+    now = [0.0]
+    rates = Rates(2.0, lambda: now[0], at_once=3)
+    assert [rates.take_turn("ulla", 1.0) for _ in range(6)] == pytest.approx([0.0, 0.0, 0.0, 0.5, 1.0, 1.5])
+    now[0] += 0.5
+    assert rates.take_turn("ulla", 1.0) == pytest.approx(1.0) and rates.take_turn("uwe", 1.0) == 0.0
+
+
 def test_buckets_that_are_full_again_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ejbd.api.access.allowance.MOST_KNOWN", 10)
     now = [0.0]
@@ -74,6 +84,28 @@ def test_too_many_requests_are_refused_to_the_one_that_sends_them(server: ApiSer
         assert uwe.get("/v1/jobs").status_code == 200
     with as_user(server, "ada", "admin") as ada:
         assert [ada.get("/v1/jobs").status_code for _ in range(burst + 1)] == [200] * (burst + 1)
+
+
+async def test_a_user_that_submits_too_much_waits_and_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def count(_: object) -> int:
+        return 0
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    allowances = Allowances(Limits(user_submissions_per_s=1, user_waiting_jobs=1000))
+    manager: Any = SimpleNamespace(store=SimpleNamespace(read=count))
+    ulla, uwe = (Principal(user, Role.USER, Proof.PEER, Role.USER.scope) for user in ("ulla", "uwe"))
+    for _ in range(34):
+        await allowances.workflow(ulla, manager)
+    assert slept[:5] == [0.0] * 4 + [pytest.approx(1.0, abs=0.5)] and slept[-1] == pytest.approx(30.0, abs=0.5)
+    with pytest.raises(EjbError, match="submits more than 1 jobs a second"):
+        await allowances.workflow(ulla, manager)
+    await allowances.workflow(uwe, manager)
+    assert slept[-1] == 0.0
 
 
 @pytest.mark.slow

@@ -13,9 +13,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from ejbd.api.app import create_app
+from ejbd.api.shares import WORKERS
 from ejbd.api.worker_door import AT_ONCE, MOST_BYTES
 from ejbd.config import Settings
 from ejbd.manager.protocol import proofs
+from ejbd.store.turns import ASKER
 from tests.fakes.port import WORKER_SECRET, WORKER_SUBJOB, FakeManager, new_store
 from tests.fakes.proving import Proving
 
@@ -235,6 +237,7 @@ async def test_many_requests_of_one_subjob_keep_no_other_waiting(world: World, m
 
     async def reports(subjob: str, worker: str, told: list[dict[str, Any]]) -> int:
         begun.append(subjob)
+        assert ASKER.get() == WORKERS + subjob, "what it reads and writes takes turns, too (test_users_turns.py)"
         if subjob == WORKER_SUBJOB:
             await released.wait()
         return 1

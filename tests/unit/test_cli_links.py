@@ -85,7 +85,7 @@ def test_sbatch_prints_what_slurms_prints(said: Said, server: ApiServer) -> None
 def test_a_line_that_slurm_would_refuse_is_refused_in_its_words_and_with_its_code(
     said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tools look for sbatch's sentences. Of what it would take EJB's own reason is told."""
+    """Tools look for sbatch's sentences. What it would take is handed on to it, with EJB's reason."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"#!/bin/sh\n#SBATCH -p nope\n")))
     (tmp_path / "own.sh").write_text("#!/bin/sh\n")
     (tmp_path / "site" / "sbatch").write_text("""#!/bin/sh
@@ -101,7 +101,8 @@ exit 1
     said_of_it = "sbatch: error: Batch job submission failed: Invalid partition name specified\n"
     assert said("sbatch", "-n", "2", "-t", "9", code=1) == f"sbatch: error: --test-only nope\n{said_of_it}"
     assert said("sbatch", "-N", "many", "own.sh", code=255) == 'sbatch: error: "many" is not a valid node count\n'
-    assert "there is no queue 'nope'" in said("sbatch", "-p", "nope", "-n", "2", "--wrap", "a", code=1)
+    handed_on = said("sbatch", "-p", "nope", "-n", "2", "--wrap", "a")
+    assert "the job is Slurm's alone: there is no queue 'nope'" in handed_on
     assert "'bogus' is none of" in said("sbatch", "--engine", "bogus", "-n", "2", "own.sh", code=1), "not Slurm's word"
 
 

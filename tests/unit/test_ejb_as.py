@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import base64
+import ctypes
 import json
 import os
+import pwd
 import re
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,9 @@ from hypothesis import strategies as st
 
 from ejbd.batch.slurm.acting import one_word_each
 from ejbd.errors import BatchError
+from ejbd.files.userfiles import NotTheirs, read_plain
 from ejbd.identity import ejb_as
+from ejbd.manager.hands.files import OwnFiles
 from ejbd.options.sbatch import OPTIONS, Argument, Use
 from tests.fakes.unrun import Unrun
 from tests.nightly import examples
@@ -113,6 +119,63 @@ def test_what_is_no_plain_file_of_the_user_is_not_read(session: Unrun, tmp_path:
     assert not session.ask(verb="read", path="/dev/zero", most=9)["ok"]
 
 
+def test_a_hard_link_to_a_file_of_another_is_neither_read_nor_written(session: Unrun, tmp_path: Path) -> None:
+    """Linux may let a user make one of a file in any folder that may be searched (`fs.protected_hardlinks` is 0)."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    secret, link = tmp_path / "secret", tmp_path / "spool/jobs/out"
+    secret.write_text("another's")
+    os.chown(secret, 65534, 65534)
+    os.link(secret, link)
+    assert session.ask(verb="read", path="jobs/out", most=99).get("refused")
+    assert session.ask(verb="put", path="jobs/out", data=base64.b64encode(b"mine").decode())["ok"]
+    assert (link.read_bytes(), secret.read_bytes()) == (b"mine", b"another's")
+    assert session.ask(verb="remove", path="jobs/out")["ok"] and secret.exists()
+    os.link(secret, link)
+    with pytest.raises(NotTheirs):
+        OwnFiles().read(link, 99)
+    with pytest.raises(NotTheirs):
+        read_plain(link, 99, owner=os.geteuid(), follow=True)
+
+
+def test_what_is_swapped_while_it_is_looked_at_leads_nowhere_else(session: Unrun, tmp_path: Path) -> None:
+    """A file, and a folder, that are links to something outside in every other moment."""
+    outside, jobs = tmp_path / "outside", tmp_path / "spool/jobs"
+    outside.mkdir()
+    (outside / "out").write_text("outside")
+    for name in ("1", "kept"):
+        (jobs / name).mkdir(mode=0o700)
+        (jobs / name / "out").write_text("inside")
+    (jobs / "kept" / "link").symlink_to(outside / "out")
+    (jobs / "link").symlink_to(outside)
+    over = threading.Event()
+
+    def swap() -> None:
+        libc = ctypes.CDLL(None)
+        pairs = [(jobs / "1", jobs / "link"), (jobs / "kept" / "out", jobs / "kept" / "link")]
+        while not over.is_set():
+            for one, other in pairs:  # both names at once: RENAME_EXCHANGE
+                libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), 2)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    seen: set[bytes] = set()
+    try:
+        for _ in range(300):
+            for path in ("jobs/1/out", "jobs/kept/out"):
+                answer = session.ask(verb="read", path=path, most=99)
+                seen.add(base64.b64decode(answer["data"]) if answer["ok"] else b"refused")
+            session.ask(verb="put", path="jobs/1/put", data="")
+            session.ask(verb="remove", path="jobs/1/put")
+            session.ask(verb="put", path="jobs/1/more/put", data="")
+            session.ask(verb="remove", path="jobs/1/more")
+    finally:
+        over.set()
+        thread.join()
+    assert seen <= {b"inside", b"refused"} and b"inside" in seen
+    assert sorted(outside.iterdir()) == [outside / "out"]
+
+
 @pytest.mark.parametrize(("level", "mode"), [("spool", 0o750), ("spool", 0o707), ("", 0o777), ("", 0o770)])
 def test_a_spool_that_others_could_have_made_is_refused(session: Unrun, tmp_path: Path, level: str, mode: int) -> None:
     (tmp_path / level).chmod(mode)
@@ -169,6 +232,19 @@ def test_changes_of_jobs_are_those_of_a_short_list(session: Unrun) -> None:
     assert len(session.ran) == 3
 
 
+def test_what_was_asked_by_an_old_look_at_a_job_is_not_done(tmp_path: Path) -> None:
+    """Its session began late. By then the number may be another job's."""
+    scancel = tmp_path / "scancel"
+    scancel.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/cancelled\n")
+    scancel.chmod(0o755)
+    config = {"spool": str(tmp_path), "path": f"{tmp_path}:/usr/bin:/bin", "environment": {}, "batch": "slurm"}
+    session = ejb_as.Session(pwd.getpwuid(os.geteuid()), config)
+    for id, until_s in (("12", time.monotonic() - 0.1), ("13", time.monotonic() + 60)):
+        request = {"verb": "cancel", "ids": [id], "timeout_s": 30, "until_s": until_s}
+        assert session.answer(json.dumps(request).encode())["timed_out"] is (id == "12")
+    assert (tmp_path / "cancelled").read_text() == "13\n"
+
+
 WORDS = st.one_of(
     st.text(max_size=20),
     st.sampled_from(["..", "/", "/etc/passwd", "--uid=0", "--wrap=id", "--ntasks=1", "ejb-1.1", "0", "\0", "jobs/a"]),
@@ -178,7 +254,7 @@ VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(WORDS, inner, max_size=4)),
     max_leaves=8,
 )
-FIELDS = "path data mode link most offset folders options tag comment file args environment ids id change set"
+FIELDS = "path data mode link most offset folders options tag comment file args environment ids id change set until_s"
 REQUESTS = st.fixed_dictionaries(
     {"verb": st.sampled_from(["prepare", "submit", "cancel", "update", "put", "read", "remove", "test_only"])},
     optional=dict.fromkeys(FIELDS.split(), VALUES),

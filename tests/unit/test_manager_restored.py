@@ -3,6 +3,7 @@ twice."""
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from ejbd.manager.acts.records import SKIPPED_NUMBERS, skip_numbers
 from ejbd.manager.hands import spool
 from ejbd.manager.jobspec import JobRequest, Overrides, read
 from ejbd.manager.rules.linked import elements
+from ejbd.manager.service.ends import drop_ends, read_ends
 from ejbd.store.another_site import LEFT, make_another_site
 from ejbd.store.backup import backup
 from ejbd.store.engine import parse_url
@@ -77,6 +79,7 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 async def site(tmp_path: Path, sqlite_with_tables: Path) -> AsyncIterator[Site]:
     site = Site(tmp_path, sqlite_with_tables)
     await site.live.manager.spool_watch.look(first=True)
+    await site.live.manager.end_notes.note()
     await site.live.poll()
     yield site
     site.store.close()
@@ -127,6 +130,33 @@ async def test_what_has_ended_meanwhile_is_not_run_again(site: Site) -> None:
     await live.manager.cancel(lost, "ada")
     await live.poll(10)
     assert live.job(lost).state == "cancelled"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["the copy knows the job", "it does not"])
+async def test_how_a_job_has_ended_meanwhile_is_learnt_from_the_spool(site: Site, known: bool) -> None:
+    if not known:
+        site.copy()
+    jobs = [await site.live.submit() for _ in range(3)]
+    workers = [await site.live.begin(f"{job}.0") for job in jobs]
+    if known:
+        site.copy()
+    for worker, code in zip(workers[:2], (0, 3), strict=True):
+        await worker.finish_ranks(1, code=code)
+    await site.live.manager.cancel(jobs[2], "ada")
+    for _ in range(3):
+        await site.live.poll(10)
+        await site.live.work()
+    before = [(job.state, job.exit_code, job.start_s, job.end_s, job.reason) for job in map(site.live.job, jobs)]
+    assert [one[0] for one in before] == ["completed", "failed", "cancelled"]
+    await site.live.manager.end_notes.note()
+    live = await site.restore()
+    assert [(job.state, job.exit_code, job.start_s, job.end_s, job.reason) for job in map(live.job, jobs)] == before
+    await live.poll(100)
+    assert tags(live) == [] and not any(epoch.state == "running" for job in jobs for epoch in live.epochs(job))
+    live.manager.world.spool.root.joinpath("ended", "00000001.json").write_text("{")
+    assert read_ends(live.manager.world.spool) == {}
+    drop_ends(live.manager.world.spool, math.inf)
+    assert not list(live.manager.world.spool.root.joinpath("ended").iterdir())
 
 
 async def test_a_submission_that_the_copy_has_not_made_is_not_made_twice(site: Site) -> None:

@@ -4,12 +4,14 @@ believed of them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ejbd.batch.base import NO_MARKS, BatchEnd, Mark
+from ejbd.batch.process import ActTime, CommandResult, CommandTimedOut
 from ejbd.batch.slurm import SlurmBatch
 from ejbd.core.view import BatchJobView, BatchState
 from ejbd.manager.acts.subjobs import add_intent
@@ -61,6 +63,22 @@ def test_a_job_of_which_the_batch_system_has_told_no_time_is_known_by_its_tag_al
 def test_elements_and_components_are_of_the_number_of_the_whole(shown: dict[str, object], id: str, is_it: bool) -> None:
     row = replace(BatchJobView("12", "a name", "ada", "batch", RUNNING, 1, tag=OWN.tag), **shown)  # type: ignore[arg-type]
     assert (still_theirs({1: id}, {1: [OWN]}, [row], "ada") == {1: id}) is is_it
+
+
+async def test_an_act_that_takes_long_is_ended_and_has_longer_the_next_time() -> None:
+    given: list[float] = []
+
+    async def command(seconds: float, took_s: float) -> CommandResult:
+        given.append(seconds)
+        if took_s > seconds:
+            raise CommandTimedOut("scancel", seconds, "")
+        return CommandResult("scancel", 0, "", "", took_s)
+
+    act = ActTime(20.0)
+    for took_s in (0.1, 5.0, 5.0, 5.0, 0.1, 0.1, *[60.0] * 4):
+        with suppress(CommandTimedOut):
+            await act.run(lambda seconds, took_s=took_s: command(seconds, took_s))  # type: ignore[misc]
+    assert given == [3.0, 3.0, 6.0, 10.0, 10.0, 3.0, 3.0, 6.0, 12.0, 20.0]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Administrators are not held to it: with one user that is the daemon's own, nothi
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import time
@@ -29,6 +30,8 @@ from ejbd.store.turns import UserTurns
 from ejbd.wire.rights import Role
 from ejbd.wire.states import JobState, WorkflowState
 
+SUBMISSIONS_BURST_S = 4.0  # so many seconds' worth of submissions do not wait for their turn
+TURN_S = 30.0  # for which a submission waits
 BURST_S = 10.0  # so many seconds' worth of requests may come at once
 COUNTED_S = 2.0  # for how long a count of waiting jobs is gone by, with what has been added since
 WAIT_S = 60.0  # after which a user with too many waiting jobs, or streams, may try again
@@ -60,6 +63,14 @@ class Rates:
         self._left[user] = (left - 1, now)
         return 0.0
 
+    def take_turn(self, user: str, most_s: float) -> float:
+        """Take one off, also before it is there: the seconds until then. Beyond `most_s` none is taken."""
+        left_s = self.take(user)
+        if 0 < left_s <= most_s:
+            left, at = self._left[user]
+            self._left[user] = (left - 1, at)
+        return left_s
+
     def _forget(self, now: float) -> None:
         """Full buckets: of their users nothing is known that a new one would not have."""
         full = self._most / self._per_s
@@ -78,6 +89,8 @@ class Allowances:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._rates = Rates(limits.user_requests_per_s)
+        per_s = limits.user_submissions_per_s
+        self._submissions = Rates(per_s, at_once=per_s * SUBMISSIONS_BURST_S)
         self._streams: Counter[str] = Counter()
         self.large = UserTurns(LARGE_AT_ONCE)  # for requests with more than `SMALL_BYTES`
         self._waiting: dict[str, _Waiting] = {}
@@ -112,6 +125,7 @@ class Allowances:
     async def submission(self, caller: Principal, manager: ManagerPort, body: JobSubmission) -> None:
         """One more job. Raises EjbError: TOO_LARGE for its script, TOO_MANY where too many wait already.
 
+        Beyond the rate of one user it waits here for its turn, and no other user for it.
         Of submissions that come at the same moment a few may get past the bound.
         """
         self.refuse_long_script(caller, body)
@@ -144,6 +158,11 @@ class Allowances:
             hint = "submit again when some have started; an array is one job until its elements start"
             raise too_many(f"{known.count} jobs of {caller.user} wait already", WAIT_S, hint)
         known.count += 1
+        wait_s = self._submissions.take_turn(caller.user, TURN_S)
+        if wait_s > TURN_S:
+            most = f"{caller.user} submits more than {self._limits.user_submissions_per_s:g} jobs a second"
+            raise too_many(most, wait_s, "many like jobs are an array")
+        await asyncio.sleep(wait_s)
 
 
 def waiting_jobs(session: Session, user: str) -> int:

@@ -138,7 +138,7 @@ class PbsBatch(Observing):
         acts = self._acts(identity)
         if not ids:
             return
-        result = await acts.run(commands.delete(ids), self._timeout_s)
+        result = await self._act_time.run(lambda seconds: acts.run(commands.delete(ids), seconds))
         problem = refusals.cancel_refusal(result)
         if problem is not None:
             raise problem
@@ -184,7 +184,7 @@ class PbsBatch(Observing):
         raise BatchError("PBS lets no user put a job that runs back into the queue", transient=False)
 
     async def _hold(self, acts: Acts, id: str, held: bool) -> None:
-        result = await acts.run(commands.hold(id, held), self._timeout_s)
+        result = await self._act_time.run(lambda seconds: acts.run(commands.hold(id, held), seconds))
         if result.code != 0:
             raise refusals.refusal(result, f"{'hold' if held else 'release'} job {id}")
 

@@ -19,7 +19,7 @@ from ejbd.batch.pbs.rows import JobRow, NodeRow
 from ejbd.batch.pbs.scheduler import RESERVATIONS_S, Maui, in_order, openpbs_reservations, planned
 from ejbd.batch.pbs.states import Dialect
 from ejbd.batch.pbs.views import blindness, node_view, order, serves, unreadable, waits
-from ejbd.batch.process import CommandResult, Commands, plain_environment
+from ejbd.batch.process import ActTime, CommandResult, Commands, plain_environment
 from ejbd.batch.reading import beside
 from ejbd.core.view import BatchState, ClusterView, QueueView, Reservations, SiteReservation
 from ejbd.errors import BatchError
@@ -67,6 +67,7 @@ class Observing:
         self._timeout_s = timeout_s
         self._submit_timeout_s = submit_timeout_s
         self._change_timeout_s = change_timeout_s
+        self._act_time = ActTime(timeout_s)
         self._clock = clock
         self.helper = helper
         self._read = read_own if helper is None else helper.read

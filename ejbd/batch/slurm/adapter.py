@@ -27,6 +27,7 @@ from ejbd.batch.base import (
 from ejbd.batch.exits import exit_files, read_own
 from ejbd.batch.helped import Helped, entry_of
 from ejbd.batch.process import (
+    ActTime,
     Commands,
     CommandTimedOut,
     Surroundings,
@@ -87,6 +88,7 @@ class SlurmBatch:
         self._charges = charges
         self._timeout_s = timeout_s
         self._submit_timeout_s = submit_timeout_s
+        self._act_time = ActTime(timeout_s)
         self._clock = clock
         self._config: dict[str, str] | None = None
         self._config_asked = -math.inf  # by the monotonic clock
@@ -371,8 +373,8 @@ class SlurmBatch:
         acts = self._acts(identity)
         if not ids:
             return
-        scancel = commands.Scancel(ids, self._timeout_s)
-        result = await acts.run(scancel.argv(), scancel.timeout_s)
+        argv = commands.Scancel(ids).argv()
+        result = await self._act_time.run(lambda seconds: acts.run(argv, seconds))
         problem = refusals.cancel_refusal(result)
         if problem is not None:
             raise problem
@@ -390,18 +392,18 @@ class SlurmBatch:
         acts = self._acts(identity)
         if walltime_s is not None:
             refuse_no_walltime(walltime_s)
-            shorten = commands.Shorten(id, walltime_s, self._timeout_s)
-            await _change(acts, shorten.argv(), shorten.timeout_s, f"shorten job {id}")
+            shorten = commands.Shorten(id, walltime_s)
+            await self._change(acts, shorten.argv(), f"shorten job {id}")
         if hold is not None:
-            change = commands.Hold(id, hold, self._timeout_s)
-            await _change(acts, change.argv(), change.timeout_s, f"{'hold' if hold else 'release'} job {id}")
+            change = commands.Hold(id, hold)
+            await self._change(acts, change.argv(), f"{'hold' if hold else 'release'} job {id}")
         if begin_in_s is not None:
-            later = commands.BeginsIn(id, begin_in_s, self._timeout_s)
-            await _change(acts, later.argv(), later.timeout_s, f"let job {id} begin in {begin_in_s:.0f} s")
+            later = commands.BeginsIn(id, begin_in_s)
+            await self._change(acts, later.argv(), f"let job {id} begin in {begin_in_s:.0f} s")
         elif begins is not None:
-            let = commands.Begins(id, begins, self._timeout_s)
+            let = commands.Begins(id, begins)
             doing = f"let job {id} begin" if begins else f"keep job {id} from beginning"
-            await _change(acts, let.argv(), let.timeout_s, doing)
+            await self._change(acts, let.argv(), doing)
 
     async def waited_for(self, identity: Identity, ids: Sequence[str]) -> set[str]:
         self._acts(identity)
@@ -412,16 +414,22 @@ class SlurmBatch:
         acts = self._acts(identity)
         counted = commands.memory_rules(await self.config()).counted
         for argv in commands.Reduce(id, counted).argvs():
-            await _change(acts, argv, self._timeout_s, f"make job {id} smaller")
+            await self._change(acts, argv, f"make job {id} smaller")
         if held:
-            release = commands.Hold(id, False, self._timeout_s)
-            await _change(acts, release.argv(), release.timeout_s, f"release job {id}")
+            release = commands.Hold(id, False)
+            await self._change(acts, release.argv(), f"release job {id}")
+
+    async def _change(self, acts: Acts, argv: Sequence[str], doing: str) -> None:
+        """Raises BatchError in the words of a refusal."""
+        result = await self._act_time.run(lambda seconds: acts.run(argv, seconds))
+        if result.code != 0:
+            raise refusals.refusal(result, doing)
 
     async def set_aside(self, identity: Identity, id: str) -> None:
         """J0 is submitted so that a lost node does not put it back into the queue: that is changed first."""
         acts = self._acts(identity)
         for argv in commands.SetAside(id).argvs():
-            await _change(acts, argv, self._timeout_s, f"put job {id} back into the queue")
+            await self._change(acts, argv, f"put job {id} back into the queue")
 
     async def outcomes(self, ids: Mapping[str, Path], marks: Mapping[str, Mark] = NO_MARKS) -> dict[str, BatchEnd]:
         """By sacct where the site keeps accounts, else by squeue, which remembers ended jobs for MinJobAge.
@@ -547,13 +555,6 @@ def _is_asked(id: str, mark: str, submit_s: float | None, ids: Sequence[str], ma
     """Whether what is told of a number is of a job that was asked about, and not of another one of that number."""
     asked = next((one for one in (id, base_id(id)) if one in ids), None)
     return asked is not None and (asked not in marks or marks[asked].is_on(mark, submit_s))
-
-
-async def _change(acts: Acts, argv: Sequence[str], timeout_s: float, doing: str) -> None:
-    """Raises BatchError in the words of a refusal."""
-    result = await acts.run(argv, timeout_s)
-    if result.code != 0:
-        raise refusals.refusal(result, doing)
 
 
 def _living_and_late_last(row: JobRow) -> tuple[bool, int]:

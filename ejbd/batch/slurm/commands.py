@@ -173,7 +173,6 @@ class Scancel:
     """Cancel jobs, pending or running."""
 
     ids: Sequence[str]
-    timeout_s: float = 30.0
 
     def argv(self) -> list[str]:
         return ["scancel", *checked_ids(self.ids)]
@@ -185,7 +184,6 @@ class Shorten:
 
     id: str
     walltime_s: float
-    timeout_s: float = 20.0
 
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])
@@ -198,7 +196,6 @@ class Hold:
 
     id: str
     hold: bool
-    timeout_s: float = 20.0
 
     def argv(self) -> list[str]:
         return ["scontrol", "uhold" if self.hold else "release", *checked_ids([self.id])]
@@ -210,7 +207,6 @@ class Begins:
 
     id: str
     begins: bool
-    timeout_s: float = 20.0
 
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])
@@ -223,7 +219,6 @@ class BeginsIn:
 
     id: str
     seconds: float
-    timeout_s: float = 20.0
 
     def argv(self) -> list[str]:
         (id,) = checked_ids([self.id])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, text
+from sqlalchemy import select, text, update
 from sqlalchemy.orm import Session
 
 from ejbd.core.view import BatchJobView
@@ -25,9 +25,9 @@ from ejbd.manager.jobspec import JobSpec
 from ejbd.manager.jobspec.indices import folded, ranges, unfolded
 from ejbd.manager.rules.linked import elements
 from ejbd.store import marks, queries
-from ejbd.store.models import Array, Event, IdempotencyKey, Intent, Job, Mark, Subjob
-from ejbd.store.states import IntentState, JobState, SubjobState
-from ejbd.store.transitions import add_event, move_intent, move_job, move_subjob
+from ejbd.store.models import Array, Epoch, Event, IdempotencyKey, Intent, Job, Mark, Operation, Subjob, Worker
+from ejbd.store.states import EpochState, IntentState, JobState, OperationState, SubjobState
+from ejbd.store.transitions import add_event, move_epoch, move_intent, move_job, move_operation, move_subjob
 from ejbd.wire.kinds import EventKind, IntentKind, JobKind, SubjobRole
 
 MOST_BYTES = 16 << 20
@@ -36,6 +36,7 @@ NOT_KNOWN = "it was submitted, and the database was restored from an older copy:
 FOUND = "the database was restored from an older copy, and does not know it"
 _KEPT_ROLES = (SubjobRole.PLACEHOLDER, SubjobRole.RIGID, SubjobRole.ASIDE)
 _OF_ARRAY = ("most", "dropped", "cancelled_by")
+_OF_END = ("start_s", "end_s", "exit_code", "exit_signal")
 _OF_SUBJOB = ("ordinal", "role", "processors", "walltime_s", "usable_s", "anchor")
 _NUMBERED = (("operations", "seq"), ("events", "id"), ("intents", "id"))
 
@@ -114,10 +115,17 @@ def _code(spool: Spool, job: str, subjob: str) -> int | None:
         return None
 
 
-def adopt(ctx: Context, kept: Sequence[KeptJob], listed: Mapping[str, BatchJobView], later: int) -> tuple[int, int]:
+def adopt(
+    ctx: Context,
+    kept: Sequence[KeptJob],
+    listed: Mapping[str, BatchJobView],
+    ends: Mapping[str, Mapping[str, Any]],
+    later: int,
+) -> tuple[int, int]:
     """Bring the database up to what the spool keeps and the batch system lists (tag -> batch job).
 
-    `later`: the number of the spool's sign. Returns how many jobs were found, and of how many the end is not known.
+    `ends`: job -> columns of its row at its end, as they were noted. `later`: the number of the spool's sign. Returns
+    how many jobs were found, and of how many the end is not known.
     """
     found = unknown = 0
     for one in sorted(kept, key=lambda one: one.submit_s):
@@ -128,7 +136,7 @@ def adopt(ctx: Context, kept: Sequence[KeptJob], listed: Mapping[str, BatchJobVi
                 continue
             found += 1
         if not JobState(job.state).terminal:
-            _adopt_subjobs(ctx, job, one, listed)
+            _adopt_subjobs(ctx, job, one, listed, ends.get(job.id))
             unknown += job.state == JobState.UNKNOWN
     skip_numbers(ctx.session)
     ctx.session.merge(Mark(name=marks.SIGN, value=str(later + 1)))
@@ -190,7 +198,9 @@ def _insert_row(ctx: Context, record: Mapping[str, Any]) -> Job:
     return job
 
 
-def _adopt_subjobs(ctx: Context, job: Job, kept: KeptJob, listed: Mapping[str, BatchJobView]) -> None:
+def _adopt_subjobs(
+    ctx: Context, job: Job, kept: KeptJob, listed: Mapping[str, BatchJobView], end: Mapping[str, Any] | None
+) -> None:
     session = ctx.session
     rows = {s.id: s for s in session.scalars(select(Subjob).where(Subjob.job_id == job.id))}
     code: int | None = None
@@ -201,14 +211,17 @@ def _adopt_subjobs(ctx: Context, job: Job, kept: KeptJob, listed: Mapping[str, B
             subjob = rows[one.id] = _insert_subjob(ctx, job, one)
         if subjob.batch_id is None and not SubjobState(subjob.state).terminal:
             _settle(ctx, subjob, one, listed.get(subjob.tag))
-    submitted = [s for s in rows.values() if s.batch_id is not None or s.state == SubjobState.LOST]
-    if job.state == JobState.RECEIVED and submitted:
-        move_job(session, job, JobState.WAITING, ctx.now)
     lives = any(
         (seen := listed.get(s.tag)) is not None and not seen.state.ended
         for s in rows.values()
         if not SubjobState(s.state).terminal
     )
+    if end is not None and not lives:
+        _end_as_noted(ctx, job, list(rows.values()), end)
+        return
+    submitted = [s for s in rows.values() if s.batch_id is not None or s.state == SubjobState.LOST]
+    if job.state == JobState.RECEIVED and submitted:
+        move_job(session, job, JobState.WAITING, ctx.now)
     waits = any(s.state == SubjobState.PLANNED for s in rows.values())
     is_listed = any(s.role == SubjobRole.RIGID and s.batch_id is not None for s in rows.values())
     if lives or waits or is_listed or not submitted or job.state not in (JobState.WAITING, JobState.RUNNING):
@@ -221,6 +234,26 @@ def _adopt_subjobs(ctx: Context, job: Job, kept: KeptJob, listed: Mapping[str, B
     else:
         job.exit_code = code
         move_job(session, job, JobState.FAILED if code else JobState.COMPLETED, ctx.now)
+
+
+def _end_as_noted(ctx: Context, job: Job, subjobs: Sequence[Subjob], end: Mapping[str, Any]) -> None:
+    """It has ended on the later database. What the copy believes to be under way is over."""
+    session, now = ctx.session, ctx.now
+    for subjob in subjobs:
+        if not SubjobState(subjob.state).terminal:
+            _give_up(ctx, subjob)
+    unanswered = Operation.state.in_((OperationState.QUEUED, OperationState.LEASED))
+    for operation in session.scalars(select(Operation).where(Operation.job_id == job.id, unanswered)):
+        move_operation(session, operation, OperationState.ABANDONED, now)
+    live = Epoch.state.in_([state for state in EpochState if state.live])
+    for epoch in session.scalars(select(Epoch).where(Epoch.job_id == job.id, live)):
+        move_epoch(session, epoch, EpochState.FAILED, now, reason=FOUND)
+    session.execute(update(Worker).where(Worker.job_id == job.id, Worker.alive).values(alive=False))
+    if job.state == JobState.RECEIVED:
+        move_job(session, job, JobState.WAITING, now)
+    move_job(session, job, JobState(end["state"]), now, reason=str(end.get("reason") or ""))
+    for name in _OF_END:
+        setattr(job, name, end.get(name))
 
 
 def _insert_subjob(ctx: Context, job: Job, kept: KeptSubjob) -> Subjob:

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from ejbd.core.view import ClusterView
 from ejbd.manager.acts import records
 from ejbd.manager.facts.tags import job_id_in
+from ejbd.manager.service.ends import read_ends
 from ejbd.manager.world import World
 from ejbd.store.models import Job
 from ejbd.store.states import TERMINAL_JOB
@@ -39,5 +40,6 @@ async def adopt_known(world: World, view: ClusterView, later: int) -> None:
     owners = {one.id: one.user for one in kept}
     tagged = [job for job in view.jobs if not job.foreign and job_id_in(job.mark) in owners]
     listed = {job.mark: job for job in tagged if owners[job_id_in(job.mark)] in ("", job.user)}
-    found, unknown = await store.write(lambda s: records.adopt(world.context(s), kept, listed, later))
+    ends = await asyncio.to_thread(read_ends, world.spool)
+    found, unknown = await store.write(lambda s: records.adopt(world.context(s), kept, listed, ends, later))
     log.warning("database-is-older", adopted=found, unknown=unknown, hint="`ejb jobs --state unknown` lists those")

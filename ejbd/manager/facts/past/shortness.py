@@ -19,6 +19,8 @@ from ejbd.store.models import Job, PastRun, Subjob
 from ejbd.store.states import SubjobState
 from ejbd.wire.kinds import SubjobRole
 
+MOST_RUNS = 1000  # that are looked at for those that completed
+
 
 class Kind(NamedTuple):
     """Jobs that are judged by the same runs: of one application of a user, in one queue, at any width."""
@@ -59,20 +61,27 @@ def _judged(ctx: Context, kind: Kind, processes: int, times: float) -> _Judged:
     cost_s = measured_cost_s(ctx, kind, processes) if times > 0.0 else 0.0
     if cost_s <= 0.0:
         return _Judged(False, "", 0.0)
-    query = select(PastRun.run_s, PastRun.processors).where(
-        PastRun.user == kind.user, PastRun.application == kind.application, PastRun.input_class == kind.input_class,
-        PastRun.outcome == "completed",
-    )  # fmt: skip
-    query = query.order_by(PastRun.end_s.desc(), PastRun.id.desc()).limit(NEWEST_RUNS)
-    own = [run_s for run_s, _ in ctx.session.execute(query.where(PastRun.processors == processes))]
+    own = [run_s for run_s, _ in _completed(ctx, kind, processes)]
     short = sum(is_short(run_s, cost_s, times) for run_s in own)
     if len(own) >= FEWEST_RUNS:
         return _Judged(taken_for_short(len(own), short, 0, 0), f"{short} of the last {len(own)} runs", cost_s)
-    every = [(run_s, width) for run_s, width in ctx.session.execute(query)]
+    every = _completed(ctx, kind, None)
     cost_at = {width: measured_cost_s(ctx, kind, width) for _, width in every}
     all_short = sum(is_short(run_s, cost_at[width], times) for run_s, width in every)
     of = f"{all_short} of the last {len(every)} runs, at any width,"
     return _Judged(taken_for_short(len(own), short, len(every), all_short), of, cost_s)
+
+
+def _completed(ctx: Context, kind: Kind, processes: int | None) -> list[tuple[float, int]]:
+    """Run time and width of the newest NEWEST_RUNS that came to an end by themselves, among the newest MOST_RUNS."""
+    of = (PastRun.user, PastRun.application, PastRun.input_class)
+    newest = select(PastRun.run_s, PastRun.processors, PastRun.outcome)
+    newest = newest.where(*(column == is_of for column, is_of in zip(of, kind[:3], strict=True)))
+    if processes is not None:
+        newest = newest.where(PastRun.processors == processes)
+    runs = newest.order_by(PastRun.end_s.desc(), PastRun.id.desc()).limit(MOST_RUNS)
+    found = [(run_s, width) for run_s, width, outcome in ctx.session.execute(runs) if outcome == "completed"]
+    return found[:NEWEST_RUNS]
 
 
 def why_short(ctx: Context, user: str, spec: JobSpec, queue: str, engine: str) -> str:
