@@ -90,7 +90,8 @@ def test_a_line_that_slurm_would_refuse_is_refused_in_its_words_and_with_its_cod
     (tmp_path / "own.sh").write_text("#!/bin/sh\n")
     (tmp_path / "site" / "sbatch").write_text("""#!/bin/sh
 case "$*" in
-*wrap*) exit 0 ;;
+*test-only*wrap*) exit 0 ;;
+*wrap*) exit 3 ;;
 *-N*) echo 'sbatch: error: "many" is not a valid node count' >&2; exit 255 ;;
 esac
 read -r _; read -r line
@@ -101,7 +102,7 @@ exit 1
     said_of_it = "sbatch: error: Batch job submission failed: Invalid partition name specified\n"
     assert said("sbatch", "-n", "2", "-t", "9", code=1) == f"sbatch: error: --test-only nope\n{said_of_it}"
     assert said("sbatch", "-N", "many", "own.sh", code=255) == 'sbatch: error: "many" is not a valid node count\n'
-    handed_on = said("sbatch", "-p", "nope", "-n", "2", "--wrap", "a")
+    handed_on = said("sbatch", "-p", "nope", "-n", "2", "--wrap", "a", code=3)
     assert "the job is Slurm's alone: there is no queue 'nope'" in handed_on
     assert "'bogus' is none of" in said("sbatch", "--engine", "bogus", "-n", "2", "own.sh", code=1), "not Slurm's word"
 
