@@ -79,7 +79,8 @@ def test_sbatch_prints_what_slurms_prints(said: Said, server: ApiServer) -> None
     assert job.spec["output"].endswith("/slurm-%j.out")
     until(lambda: job.id in server.manager.numbers_read, "it may begin now", 30)
     assert said("sbatch", "--version") == "site: sbatch --version\n"
-    assert "sbatch: error: " in said("sbatch", "-n", "2", "no-such-script", code=1)
+    Path("site/sbatch").write_text("#!/bin/sh\necho 'sbatch: error: Unable to open file' >&2\nexit 1\n")
+    assert said("sbatch", "-n", "2", "no-such-script", code=1) == "sbatch: error: Unable to open file\n"
 
 
 def test_a_line_that_slurm_would_refuse_is_refused_in_its_words_and_with_its_code(
