@@ -36,10 +36,7 @@ class Helped:
         count.calls += 1
         count.failures += 1  # until it has ended well
         seconds, user = math.ceil(timeout_s), self.user.pw_name
-        if verb in (
-            "cancel",
-            "update",
-        ):  # what was seen of the jobs is old by then, also where a session was waited for
+        if verb in ("cancel", "update"):  # later what was seen of the jobs is old, also where a session is waited for
             told = {**told, "until_s": time.monotonic() + timeout_s}
         try:
             answer = await self.helper.asked(
