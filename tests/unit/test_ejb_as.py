@@ -245,6 +245,21 @@ def test_what_was_asked_by_an_old_look_at_a_job_is_not_done(tmp_path: Path) -> N
     assert (tmp_path / "cancelled").read_text() == "13\n"
 
 
+def test_an_sbatch_that_reads_no_environment_is_started_in_it(tmp_path: Path) -> None:
+    """Root's configuration says still which Slurm is asked, and which program is run."""
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text('#!/bin/sh\necho "$A $SLURM_CONF"\n')
+    sbatch.chmod(0o755)
+    site = {"SLURM_CONF": "/site"}
+    config = {"spool": str(tmp_path), "path": f"{tmp_path}:/usr/bin:/bin", "environment": site, "batch": "slurm"}
+    session = ejb_as.Session(pwd.getpwuid(os.geteuid()), config)
+    users = {"A": "b", "SLURM_CONF": "/own", "PATH": "/nowhere:/bin"}
+    request = {**SUBMIT, "script": "#!/bin/sh\n"}
+    assert session.answer(json.dumps({**request, "started_in": users}).encode())["stdout"] == "b /site\n"
+    for wrong in ({"A=B": "c"}, {"A": "b\0"}, {"A": 1}, []):
+        assert session.answer(json.dumps({**request, "started_in": wrong}).encode()).get("refused"), wrong
+
+
 WORDS = st.one_of(
     st.text(max_size=20),
     st.sampled_from(["..", "/", "/etc/passwd", "--uid=0", "--wrap=id", "--ntasks=1", "ejb-1.1", "0", "\0", "jobs/a"]),
