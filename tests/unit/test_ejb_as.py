@@ -256,7 +256,8 @@ def test_an_sbatch_that_reads_no_environment_is_started_in_it(tmp_path: Path) ->
     users = {"A": "b", "SLURM_CONF": "/own", "PATH": "/nowhere:/bin"}
     request = {**SUBMIT, "script": "#!/bin/sh\n"}
     assert session.answer(json.dumps({**request, "started_in": users}).encode())["stdout"] == "b /site\n"
-    for wrong in ({"A=B": "c"}, {"A": "b\0"}, {"A": 1}, []):
+    wrongs: list[Any] = [{"A=B": "c"}, {"A": "b\0"}, {"A": 1}, []]
+    for wrong in wrongs:
         assert session.answer(json.dumps({**request, "started_in": wrong}).encode()).get("refused"), wrong
 
 
