@@ -80,12 +80,7 @@ def beat_now(session: Session) -> str | None:
 
 def mailed(session: Session) -> int:
     """The last event of which a mail was sent. What happened before the first call of this sends none."""
-    found = session.get(Mark, MAILED)
-    if found is None:
-        found = Mark(name=MAILED, value=str(session.scalar(select(func.max(Event.id))) or 0))
-        session.add(found)
-        session.flush()
-    return int(found.value)
+    return _event_of(session, MAILED)
 
 
 def set_mailed(session: Session, event: int) -> None:
@@ -105,13 +100,18 @@ def set_others_seen(session: Session, now: float) -> None:
 
 def ends_noted(session: Session) -> int:
     """The last event up to which the spool has the ends of jobs. What ended before the first call is not noted."""
-    found = session.get(Mark, ENDS)
-    if found is None:
-        found = Mark(name=ENDS, value=str(session.scalar(select(func.max(Event.id))) or 0))
-        session.add(found)
-        session.flush()
-    return int(found.value)
+    return _event_of(session, ENDS)
 
 
 def set_ends_noted(session: Session, event: int) -> None:
     session.merge(Mark(name=ENDS, value=str(event)))
+
+
+def _event_of(session: Session, name: str) -> int:
+    """The event of a mark; the newest one where there is no such mark yet."""
+    found = session.get(Mark, name)
+    if found is None:
+        found = Mark(name=name, value=str(session.scalar(select(func.max(Event.id))) or 0))
+        session.add(found)
+        session.flush()
+    return int(found.value)

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
 
 from ejbd.cli.output import Output
 from ejbd.cli.show import jobs as showing
 from ejbd.manager.telling.told import ToldExplanation
 from ejbd.store.models import Epoch, Job, Subjob
+from ejbd.store.store import Store
 from ejbd.wire.kinds import SubjobRole
-from tests.fakes.days import Day
+from tests.fakes.days import Day, Plan, numbered_tokens
 
 HAPPENS = {
     **{"command": 6.0, "script": 4.0, "small": 2.0, "engineless": 4.0, "rival": 4.0, "rival_leaves": 1.0},
     **{"hold": 1.0, "unhold": 1.0, "suspended": 1.0, "brought_forward": 2.0, "warned": 1.0, "obstacle": 1.0},
     **{"worker_slow": 1.0, "worker_silent": 1.0, "queue_set": 1.0, "queue_on": 1.0, "rank_fails": 0.5},
 }
+D = TypeVar("D", bound=Day)
 CROWD = ((8, 60.0), (8, 150.0), (8, 260.0), (4, 1500.0))
+
+
+def play_day(kind: type[D], folder: Path, tables: Path, commands: str, seed: int, steps: int) -> D:
+    """Play a day of a seed on a copy of the database `tables`; `commands`: a PATH with DMTCP's."""
+    shutil.copyfile(tables, folder / "ejbd.sqlite")
+    store = Store(f"sqlite:///{folder / 'ejbd.sqlite'}")
+    engines = ("application", "dmtcp", "none")
+    plan = Plan("told", seed, steps, HAPPENS, {"first_checkpoint_s": 20.0}, engines, crowd=CROWD)
+    try:
+        with numbered_tokens(), pytest.MonkeyPatch.context() as patched:
+            patched.setenv("PATH", commands)
+            day = kind(folder, store, plan)
+            asyncio.run(day.play())
+    finally:
+        store.close()
+    return day
 
 
 @dataclass

@@ -170,7 +170,7 @@ def test_a_jobs_launches_are_its_steps_and_the_workers_are_none() -> None:
     ],
 )
 def test_columns_are_as_wide_as_slurms(words: list[str], heading: str, printed: str) -> None:
-    layout = squeue._known(squeue._layout(options.read(squeue._KNOWN, words, "squeue")), Answer())
+    layout = squeue._keep_known_names(squeue._layout(options.read(squeue._KNOWN, words, "squeue")), Answer())
     row = Row(job(), "PENDING")
     assert squeue._printed(layout, lambda column: squeue._heading(column, Answer())) == heading
     assert squeue._printed(layout, lambda column: squeue_value(row, column.name)) == printed

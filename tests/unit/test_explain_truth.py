@@ -6,10 +6,8 @@ is said of it has to hold of its rows: each sentence below has the condition und
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ejbd.manager.telling.told import ToldExplanation
-from ejbd.store.store import Store
-from tests.fakes.days import Day, Plan, numbered_tokens
+from tests.fakes.days import Day
 from tests.fakes.dmtcp_commands import install
-from tests.fakes.told_facts import CROWD, HAPPENS, Facts, facts_of
+from tests.fakes.told_facts import Facts, facts_of, play_day
 from tests.nightly import examples
 
 SENTENCES: list[tuple[str, Callable[[Facts], bool]]] = [
@@ -140,15 +137,5 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_what_is_said_of_a_job_is_so(
     seed: int, tmp_path_factory: pytest.TempPathFactory, sqlite_with_tables: Path, commands: str
 ) -> None:
-    folder = tmp_path_factory.mktemp("day")
-    shutil.copyfile(sqlite_with_tables, folder / "ejbd.sqlite")
-    store = Store(f"sqlite:///{folder / 'ejbd.sqlite'}")
-    plan = Plan("told", seed, 14, HAPPENS, {"first_checkpoint_s": 20.0}, ("application", "dmtcp", "none"), crowd=CROWD)
-    try:
-        with numbered_tokens(), pytest.MonkeyPatch.context() as patched:
-            patched.setenv("PATH", commands)
-            day = Explained(folder, store, plan)
-            asyncio.run(day.play())
-    finally:
-        store.close()
+    day = play_day(Explained, tmp_path_factory.mktemp("day"), sqlite_with_tables, commands, seed, 14)
     assert day.checked > 10

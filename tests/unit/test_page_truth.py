@@ -6,11 +6,9 @@ and each sentence of its templates has here the condition under which it is true
 
 from __future__ import annotations
 
-import asyncio
 import html
 import os
 import re
-import shutil
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -28,11 +26,10 @@ from ejbd.api.auth import Peer
 from ejbd.cli.show.chart import chart
 from ejbd.cli.show.jobs import event_line, outcome
 from ejbd.core.progress import degree
-from ejbd.store.store import Store
 from ejbd.web.app import install
-from tests.fakes.days import Day, Plan, numbered_tokens
+from tests.fakes.days import Day
 from tests.fakes.dmtcp_commands import install as install_dmtcp
-from tests.fakes.told_facts import CROWD, HAPPENS, Facts, facts_of
+from tests.fakes.told_facts import Facts, facts_of, play_day
 from tests.nightly import examples
 
 STATES = "received|waiting|running|ending|unknown|completed|failed|timeout|cancelled"
@@ -275,14 +272,4 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_what_the_pages_and_watch_say_is_so(
     seed: int, tmp_path_factory: pytest.TempPathFactory, sqlite_with_tables: Path, commands: str
 ) -> None:
-    folder = tmp_path_factory.mktemp("day")
-    shutil.copyfile(sqlite_with_tables, folder / "ejbd.sqlite")
-    store = Store(f"sqlite:///{folder / 'ejbd.sqlite'}")
-    plan = Plan("told", seed, 8, HAPPENS, {"first_checkpoint_s": 20.0}, ("application", "dmtcp", "none"), crowd=CROWD)
-    try:
-        with numbered_tokens(), pytest.MonkeyPatch.context() as patched:
-            patched.setenv("PATH", commands)
-            day = Read(folder, store, plan)
-            asyncio.run(day.play())
-    finally:
-        store.close()
+    play_day(Read, tmp_path_factory.mktemp("day"), sqlite_with_tables, commands, seed, 8)

@@ -19,7 +19,7 @@ from ejbd.batch.slurm.listing import JobRow, Squeue
 from ejbd.batch.slurm.nodes import ShowNodes
 from ejbd.batch.slurm.reservations import ShowReservations
 from ejbd.batch.slurm.sharing import ShowPartitions
-from ejbd.batch.slurm.versions import TRIED, examine, parse_version
+from ejbd.batch.slurm.versions import TRIED, check_version, parse_version
 from ejbd.core.view import BatchState, Counted
 from ejbd.errors import BatchError, SubmitOutcomeUnknown
 from tests.record_slurm import FOLDER, REFUSED, SEPARATOR, tag_of
@@ -305,9 +305,9 @@ def test_doctor_finds_every_name_and_word(told: Answers) -> None:
     states = drift.ShowJobStates().parse("|\n".join(re.findall(r"\|([A-Z_]+)\|0\|", told["squeue"])))
     assert len(states) > 7
     config = commands.ShowConfig().parse(told["config"])
-    what, good, said = drift.examine(config, told["nodes"], states)
+    what, good, said = drift.check_words(config, told["nodes"], states)
     assert (what, good) == ("Slurm's words", True), said
-    what, good, said = examine(told["version"], config["SLURM_VERSION"])
+    what, good, said = check_version(told["version"], config["SLURM_VERSION"])
     assert good and f"tried as {config['SLURM_VERSION']}" in said
 
 
@@ -315,7 +315,7 @@ def test_doctor_names_what_has_another_name_here(told: Answers) -> None:
     config = commands.ShowConfig().parse(told["config"].replace("SchedulerType ", "PlannerType "))
     nodes = told["nodes"].replace(" ThreadsPerCore=", " Threads=").replace("State=IDLE+DRAIN", "State=IDLE+ASLEEP")
     nodes = nodes.replace("OverSubscribe=", "Sharing=", 1)
-    _, good, said = drift.examine(config, nodes, {"RUNNING", "PONDERING"})
+    _, good, said = drift.check_words(config, nodes, {"RUNNING", "PONDERING"})
     assert not good
     for word in ("setting SchedulerType", "no ThreadsPerCore of a node", "no OverSubscribe of a partition"):
         assert word in said
@@ -339,6 +339,6 @@ def test_doctor_names_what_has_another_name_here(told: Answers) -> None:
     ],
 )
 def test_doctor_says_what_is_known_of_a_version(client: str, controller: str, good: bool, said: str) -> None:
-    what, found, text = examine(client, controller)
+    what, found, text = check_version(client, controller)
     assert (what, found) == ("version", good) and said in text
     assert ("SIGCHLD" in text) is (parse_version(controller) in [(25, 5, n) for n in range(9)] + [(25, 11, 0)])

@@ -157,11 +157,11 @@ class Allowances:
         if known.count >= self._limits.user_waiting_jobs:
             hint = "submit again when some have started; an array is one job until its elements start"
             raise too_many(f"{known.count} jobs of {caller.user} wait already", WAIT_S, hint)
-        known.count += 1
         wait_s = self._submissions.take_turn(caller.user, TURN_S)
         if wait_s > TURN_S:
             most = f"{caller.user} submits more than {self._limits.user_submissions_per_s:g} jobs a second"
             raise too_many(most, wait_s, "many like jobs are an array")
+        known.count += 1
         await asyncio.sleep(wait_s)
 
 

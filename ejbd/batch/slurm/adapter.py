@@ -491,13 +491,13 @@ class SlurmBatch:
             commands.propagated_limits(config),
             nice=commands.is_nice_propagated(config),
             warns=commands.has_preemption(config),
-            srun=self._srun(),
+            srun=self._find_srun(),
         )
 
     def rigid_command(self, argv: Sequence[str], processors: int) -> str:
-        return script.rigid_command(argv, processors, self._srun())
+        return script.rigid_command(argv, processors, self._find_srun())
 
-    def _srun(self) -> str:
+    def _find_srun(self) -> str:
         return shutil.which("srun", path=self.commands.environment["PATH"]) or "srun"
 
     async def mailing(self) -> Mailing:

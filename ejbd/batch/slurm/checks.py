@@ -47,8 +47,8 @@ async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s
     except BatchError as error:
         return [*found, ("controller", False, error.sentence())]
     found.append(("controller", True, f"cluster {config.get('ClusterName', '?')} answers"))
-    found.append(versions.examine(version.stdout, config.get("SLURM_VERSION", "")))
-    found.append(await _wire_up(commands, timeout_s))
+    found.append(versions.check_version(version.stdout, config.get("SLURM_VERSION", "")))
+    found.append(await _check_wire_up(commands, timeout_s))
     blind = await batch.blindness()
     found += check_config(config, whole_nodes, privacy.privileged(config, Identity.own().user, os.geteuid()))
     if privacy.hidden(config) & {"jobs"}:
@@ -61,7 +61,7 @@ async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s
         partitions = await commands.run(show.argv(), timeout_s=show.timeout_s)
         if partitions.code == 0:
             found.append(check_sharing(show.parse(partitions.stdout)))
-        found.append(await _words(commands, config, timeout_s))
+        found.append(await _check_words(commands, config, timeout_s))
         view = await batch.observe()
     except BatchError as error:
         return [*found, ("listings", False, error.sentence())]
@@ -69,17 +69,17 @@ async def doctor(batch: Looked, commands: Commands, whole_nodes: bool, timeout_s
     return found
 
 
-async def _wire_up(commands: Commands, timeout_s: float) -> Check:
+async def _check_wire_up(commands: Commands, timeout_s: float) -> Check:
     """How the site's srun wires up ranks. EJB's own workers do so by PMI-1, whatever it offers."""
     listing = mpi.ListMpi(timeout_s)
     try:
         done = await commands.run(listing.argv(), timeout_s=listing.timeout_s)
     except BatchError as error:
         return mpi.SUBJECT, True, f"srun --mpi=list did not answer: {error.sentence()}"
-    return mpi.examine(listing.parse(done.stdout or done.stderr))
+    return mpi.check_types(listing.parse(done.stdout or done.stderr))
 
 
-async def _words(commands: Commands, config: dict[str, str], timeout_s: float) -> Check:
+async def _check_words(commands: Commands, config: dict[str, str], timeout_s: float) -> Check:
     """Raises BatchError where Slurm does not answer."""
     nodes, jobs = ShowNodes(timeout_s=timeout_s), drift.ShowJobStates(timeout_s)
     listing = await commands.run(
@@ -89,7 +89,7 @@ async def _words(commands: Commands, config: dict[str, str], timeout_s: float) -
         environment={**commands.environment, **nodes.environment},
     )
     words = await commands.run(jobs.argv(), timeout_s=jobs.timeout_s)
-    return drift.examine(config, listing.stdout, jobs.parse(words.stdout))
+    return drift.check_words(config, listing.stdout, jobs.parse(words.stdout))
 
 
 async def _raising(batch: Looked) -> str:

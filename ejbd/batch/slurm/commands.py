@@ -51,7 +51,7 @@ class Sbatch:
             return self._as_asked(request.asked)
         _check_options(request.options)
         argv = ["sbatch", *request.options, "--parsable", "--no-requeue", "--export=ALL"]
-        argv += self._environment()
+        argv += self._environment_options()
         argv += [f"--job-name={request.name or request.tag}", f"--comment={with_tag(request.comment, request.tag)}"]
         if request.queue:  # otherwise the site's default
             argv.append(f"--partition={request.queue}")
@@ -94,12 +94,12 @@ class Sbatch:
         argv += _beginning(request)
         if asked.export is None:  # what counts without it, too, but sbatch 26.05 then takes nothing from the file
             argv.append("--export=ALL")
-        argv += self._environment()
+        argv += self._environment_options()
         if self.test_only:
             argv.append("--test-only")
         return [*argv, *self.operands()]
 
-    def _environment(self) -> list[str]:
+    def _environment_options(self) -> list[str]:
         said = {"--export-file": self.environment_file, "--export": self.exported}
         return [f"{option}={value}" for option, value in said.items() if value]
 

@@ -89,7 +89,7 @@ def unknown_job_states(words: Iterable[str]) -> list[str]:
     return [f"job state {word}" for word in sorted(words) if states.job_state(word) is BatchState.UNKNOWN]
 
 
-def examine(config: Mapping[str, str], listing: str, job_states: Iterable[str]) -> Check:
+def check_words(config: Mapping[str, str], listing: str, job_states: Iterable[str]) -> Check:
     """For `ejb doctor`."""
     odd = [f"no setting {name}" for name in missing_settings(config)]
     odd += unknown_listing(listing) + unknown_job_states(job_states)

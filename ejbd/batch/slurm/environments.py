@@ -36,13 +36,13 @@ def split_environment(users: Mapping[str, str], conf: Mapping[str, str]) -> tupl
     started_in, words = dict(conf), []
     for name, value in users.items():
         if _READ_BY_SBATCH.match(name) and value != conf.get(name):
-            words.append(_exported(name, value))
+            words.append(_export_word(name, value))
         else:
             started_in[name] = value
     return started_in, words
 
 
-def _exported(name: str, value: str) -> str:
+def _export_word(name: str, value: str) -> str:
     if value.count("'") % 2 or value.count('"') % 2:
         raise BatchError(f"sbatch of this Slurm cannot hand on {name}, in which a quote is left open", transient=False)
     quote = '"' if "'" in value else "'"

@@ -33,7 +33,7 @@ class ListMpi:
         return tuple(dict.fromkeys(found))
 
 
-def examine(types: tuple[str, ...]) -> Check:
+def check_types(types: tuple[str, ...]) -> Check:
     """For `ejb doctor`. No site has to offer any: elastic jobs are wired up by EJB's workers."""
     if not types:
         return SUBJECT, True, "srun --mpi=list names no type; ranks of elastic jobs are wired up by PMI-1 of EJB's own"

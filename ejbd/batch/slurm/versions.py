@@ -51,25 +51,27 @@ def parse_version(text: str) -> Version | None:
     return tuple(int(word) for word in found.groups() if word is not None) if found else None
 
 
-def examine(client: str, controller: str) -> Check:
+def check_version(client: str, controller: str) -> Check:
     """Judge `sbatch --version` and the SLURM_VERSION of the controller ("" where it does not tell)."""
     ours, theirs = parse_version(client), parse_version(controller)
     version = theirs or ours
     if version is None:
         return "version", False, f"{client.strip()!r} names no version: EJB is for Slurm 22.05 or later"
-    name = "Slurm " + _written(version)
+    name = "Slurm " + _format_version(version)
     if version < OLDEST:
         return "version", False, f"{name}: EJB needs 22.05 or later"
     if ours is not None and ours[:2] > version[:2]:
-        text = f"{name} is the controller, and the commands here are newer ({_written(ours)}), which Slurm forbids"
+        text = (
+            f"{name} is the controller, and the commands here are newer ({_format_version(ours)}), which Slurm forbids"
+        )
         return "version", False, text
     tried = next((one for one in TRIED if parse_version(one)[:2] == version[:2]), "")  # type: ignore[index]
     words = [f"{name}, tried as {tried}" if tried else f"{name} is not one of those tried ({', '.join(TRIED)})"]
     if ours is not None and ours[:2] != version[:2]:
-        words.append(f"the commands here are of {_written(ours)}")
+        words.append(f"the commands here are of {_format_version(ours)}")
     return "version", True, "; ".join([*words, *(one.text for one in KNOWN if one.is_of(version))])
 
 
-def _written(version: Version) -> str:
+def _format_version(version: Version) -> str:
     year, month, *rest = version
     return ".".join([f"{year}.{month:02d}", *map(str, rest)])

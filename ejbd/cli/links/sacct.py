@@ -95,7 +95,7 @@ def run(words: Sequence[str]) -> int:
     if answer is not None and answer.complaints and not answer.rows:
         print(answer.complaints, end="", file=sys.stderr)
         return 1
-    columns = _columns(asked, answer, in_columns=not (line.has("parsable") or line.has("parsable2")))
+    columns = _lay_out_columns(asked, answer, in_columns=not (line.has("parsable") or line.has("parsable2")))
     jobs = list(
         with_slurms(sought, answer, details, elements)
         if answer is not None
@@ -139,7 +139,7 @@ def _split(word: str) -> tuple[str, int | None]:
     return match["name"], int(match["width"]) if match["width"] else None
 
 
-def _columns(
+def _lay_out_columns(
     asked: Sequence[tuple[str, int | None]], answer: Answer | None, *, in_columns: bool
 ) -> list[tuple[str, int]]:
     """The fields that these words mean, and how wide they are: to the left where that is negative.

@@ -112,7 +112,7 @@ def _once(line: options.Line, words: Sequence[str]) -> int:
     )
     if not (answer.headings or layout.standard or line.has("bare")):
         answer = ask_squeue_headings(asked, long=layout.long)
-    layout = _known(layout, answer)
+    layout = _keep_known_names(layout, answer)
     if line.has("apart"):
         rows = [one for row in rows for one in apart(row)]
     if line.has("start"):
@@ -215,7 +215,7 @@ def _layout(line: options.Line) -> Layout:
     return Layout(prefix, [_column(token) for token in tokens if token], False, standard)
 
 
-def _known(layout: Layout, answer: Answer) -> Layout:
+def _keep_known_names(layout: Layout, answer: Answer) -> Layout:
     """With those names of `--Format` alone that the site's Slurm has: that puts a heading above these."""
 
     def is_known(column: Column) -> bool:

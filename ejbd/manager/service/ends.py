@@ -49,31 +49,31 @@ class EndNotes:
         """Raises EjbError (STORE). What the spool does not take now comes with a later call."""
         store = self._world.store
         after = self._after if self._after is not None else await store.write(marks.ends_noted)
-        ends, upto = await store.read(lambda session: _ended(session, after))
+        ends, upto = await store.read(lambda session: _load_ended(session, after))
         if not ends:
             self._after = upto
             return
         try:
-            await apart(lambda: self._put(ends), PATIENCE_S)
+            await apart(lambda: self._write_notes(ends), PATIENCE_S)
         except (EjbError, OSError, TimeoutError) as error:
             log.warning("ends-not-noted", jobs=len(ends), error=str(error))
             return
         await store.write(lambda session: marks.set_ends_noted(session, upto))
         self._after = upto
 
-    def _put(self, ends: Ends) -> None:
+    def _write_notes(self, ends: Ends) -> None:
         spool = self._world.spool
         folder = spool.root / FOLDER
         if not self._file:
             spool.files.folder(folder)
-            self._file = max((int(path) for path in _files(spool)), default=0) + 1
+            self._file = max((int(path) for path in _note_names(spool)), default=0) + 1
         kept = {**self._newest, **ends}
         spool.files.put(folder / f"{self._file:08d}.json", json.dumps(kept).encode())
         full = len(kept) >= JOBS_A_FILE
         self._file, self._newest = self._file + full, {} if full else kept
 
 
-def _ended(session: Session, after: int) -> tuple[Ends, int]:
+def _load_ended(session: Session, after: int) -> tuple[Ends, int]:
     """The jobs that have ended behind an event, and the last event that was looked at."""
     newest = session.scalar(select(func.max(Event.id))) or 0
     query = select(Event.id, Event.job_id).where(Event.id > after, Event.kind.in_(_KINDS)).order_by(Event.id)
@@ -84,7 +84,7 @@ def _ended(session: Session, after: int) -> tuple[Ends, int]:
     return {row["id"]: {name: row[name] for name in _KEPT} for row in found}, upto
 
 
-def _files(spool: Spool) -> list[str]:
+def _note_names(spool: Spool) -> list[str]:
     """Their names without `.json`, the oldest first."""
     try:
         names = spool.files.names(spool.root / FOLDER)
@@ -96,7 +96,7 @@ def _files(spool: Spool) -> list[str]:
 def read_ends(spool: Spool) -> Ends:
     """All that are noted. Blocks; what cannot be read is left out."""
     found: Ends = {}
-    for name in _files(spool):
+    for name in _note_names(spool):
         try:
             told = json.loads(spool.files.read(spool.root / FOLDER / f"{name}.json", MOST_BYTES)[0])
             found |= {id: row for id, row in told.items() if row["state"] in TERMINAL_JOB}
@@ -107,7 +107,7 @@ def read_ends(spool: Spool) -> Ends:
 
 def drop_ends(spool: Spool, before_s: float) -> None:
     """Delete the files that have not changed since then (epoch seconds). Blocks."""
-    for name in _files(spool):
+    for name in _note_names(spool):
         path = spool.root / FOLDER / f"{name}.json"
         try:
             if spool.files.read(path, 1)[1] < before_s:

@@ -61,18 +61,18 @@ def _judged(ctx: Context, kind: Kind, processes: int, times: float) -> _Judged:
     cost_s = measured_cost_s(ctx, kind, processes) if times > 0.0 else 0.0
     if cost_s <= 0.0:
         return _Judged(False, "", 0.0)
-    own = [run_s for run_s, _ in _completed(ctx, kind, processes)]
+    own = [run_s for run_s, _ in _load_completed(ctx, kind, processes)]
     short = sum(is_short(run_s, cost_s, times) for run_s in own)
     if len(own) >= FEWEST_RUNS:
         return _Judged(taken_for_short(len(own), short, 0, 0), f"{short} of the last {len(own)} runs", cost_s)
-    every = _completed(ctx, kind, None)
+    every = _load_completed(ctx, kind, None)
     cost_at = {width: measured_cost_s(ctx, kind, width) for _, width in every}
     all_short = sum(is_short(run_s, cost_at[width], times) for run_s, width in every)
     of = f"{all_short} of the last {len(every)} runs, at any width,"
     return _Judged(taken_for_short(len(own), short, len(every), all_short), of, cost_s)
 
 
-def _completed(ctx: Context, kind: Kind, processes: int | None) -> list[tuple[float, int]]:
+def _load_completed(ctx: Context, kind: Kind, processes: int | None) -> list[tuple[float, int]]:
     """Run time and width of the newest NEWEST_RUNS that came to an end by themselves, among the newest MOST_RUNS."""
     of = (PastRun.user, PastRun.application, PastRun.input_class)
     newest = select(PastRun.run_s, PastRun.processors, PastRun.outcome)
